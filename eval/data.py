@@ -1,0 +1,241 @@
+"""LongBench records: from the hub's `data.zip`, from a folder, a zip or one JSONL file, each record checked.
+
+`datasets` 4 and later refuses the hub repository's loading script, and its automatic parquet branch is an
+older edition; the archive itself is the official data (THUDM/LongBench on the hub, now zai-org/LongBench).
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NoReturn
+from zipfile import BadZipFile, ZipFile
+
+from eval import subsets
+from eval.errors import UserError, nearest
+
+Record = dict[str, Any]
+
+REPOSITORY = "zai-org/LongBench"
+MEMBER_LIMIT = 1 << 29  # bytes of one unpacked file; LongBench's largest is below 100 MB
+
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "a non-empty string": lambda value: isinstance(value, str) and bool(value.strip()),
+    "a string": lambda value: isinstance(value, str),
+    "a string or null": lambda value: value is None or isinstance(value, str),
+    "a list with at least one string": lambda value: bool(value) and _strings(value),
+    "a list of strings or null": lambda value: value is None or _strings(value),
+    "a number of words, 0 or more": lambda value: type(value) is int and value >= 0,
+}
+_FIELDS = {
+    "_id": "a non-empty string",
+    "input": "a string",
+    "context": "a non-empty string",
+    "answers": "a list with at least one string",
+    "length": "a number of words, 0 or more",
+    "dataset": "a string",
+    "language": "a string or null",
+    "all_classes": "a list of strings or null",
+}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The records of one subset and where they are from."""
+
+    records: tuple[Record, ...]
+    source: str  # path, or repository at revision
+    sha256: str  # of the archive, or of the JSONL file where there is none
+    warning: str | None  # says that records are short of, or beyond, the official number
+
+
+def read_jsonl(path: str | Path) -> list[Record]:
+    """Read the records of one JSONL file.
+
+    Raises:
+        UserError: the file cannot be read, or a line is not a LongBench record (told with its number).
+    """
+    return parse_records(_bytes(Path(path)), str(path))
+
+
+def load_folder(path: str | Path, subset: str) -> Loaded:
+    """Read a subset from a folder (`SUBSET.jsonl`, also below `data/`), a zip of one, or one JSONL file.
+
+    Raises:
+        UserError: nothing there for this subset, unknown subset, or bad content.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _from_folder(path, subset)
+    if path.suffix == ".zip" and path.is_file():
+        return _from_zip(path, subset, str(path))
+    content = _bytes(path)
+    return _loaded(content, str(path), sha256(content).hexdigest(), subset)
+
+
+def longbench(
+    subset: str,
+    *,
+    revision: str = "main",
+    repository: str = REPOSITORY,
+    cache: str | Path | None = None,
+    endpoint: str | None = None,
+) -> Loaded:
+    """Read a subset from the hub's `data.zip`, downloaded once into the hub's cache.
+
+    Args:
+        revision: branch, tag or commit; the commit it stood for is part of the result's `source`.
+        cache: folder of the hub's cache, None for the usual one.
+        endpoint: address of the hub, None for the usual one or the environment's HF_ENDPOINT.
+
+    Raises:
+        UserError: the hub cannot be reached or lacks the revision and the cache has no copy; bad content.
+    """
+    from huggingface_hub import hf_hub_download
+
+    try:
+        path = hf_hub_download(
+            repository, "data.zip", repo_type="dataset", revision=revision, cache_dir=cache, endpoint=endpoint
+        )
+    except Exception as error:  # the hub's own errors, or those of a transport that differs by its edition
+        reason = str(error).split("\n")[0].split(". ")[0]
+        raise UserError(
+            f"cannot get data.zip of {repository} at {revision} ({type(error).__name__}: {reason}); "
+            "check network, revision and HF_ENDPOINT, or use a local copy: data=jsonl data.path=FOLDER_OR_ZIP"
+        ) from error
+    commit = Path(path).parent.name  # .../snapshots/COMMIT/data.zip
+    return _from_zip(Path(path), subset, f"{repository}@{commit}")
+
+
+def parse_records(content: bytes, origin: str) -> list[Record]:
+    """Parse and check JSONL: UTF-8, one record per line; `origin` is the name used in complaints.
+
+    Lines end with `\\n` alone: answers contain `\\r`, and `str.splitlines` would break records at U+2028.
+    """
+    records: list[Record] = []
+    seen: dict[str, int] = {}
+    for number, record in parse_lines(content, origin):
+        where = f"{origin}, line {number}"
+        _check(record, where)
+        first = seen.setdefault(record["_id"], number)
+        if first != number:
+            raise UserError(
+                f"{where}: _id {record['_id']!r} is already that of line {first}; ids must differ"
+            )
+        records.append(record)
+    return records
+
+
+def parse_lines(content: bytes, origin: str) -> list[tuple[int, dict[str, Any]]]:
+    """Parse JSONL into (line number, object) pairs; NaN and infinity are refused, empty lines skipped.
+
+    Raises:
+        UserError: not UTF-8, not JSON objects, or no line at all.
+    """
+    parsed = []
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        where = f"{origin}, line {number}"
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line.decode("utf-8"), parse_constant=_refuse)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from error
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where}: not JSON ({error})") from error
+        if not isinstance(value, dict):
+            raise UserError(f"{where}: expected a JSON object, found {type(value).__name__}")
+        parsed.append((number, value))
+    if not parsed:
+        raise UserError(f"{origin}: the file is empty; expected one JSON object per line")
+    return parsed
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _check(record: Record, where: str) -> None:
+    if missing := [key for key in _FIELDS if key not in record]:
+        raise UserError(f"{where}: no {', '.join(missing)}; a LongBench record has {', '.join(_FIELDS)}")
+    for key, kind in _FIELDS.items():
+        if not _KINDS[kind](record[key]):
+            raise UserError(f"{where}: {key} must be {kind}, found {_short(record[key])}")
+    if "evidence" in record:
+        record["evidence"] = [_span(span, len(record["context"]), where) for span in record["evidence"] or ()]
+
+
+def _span(span: Any, length: int, where: str) -> list[int]:
+    """Return an evidence span as `[start, end]`; objects with these two keys are accepted as well."""
+    pair: Any = [span.get("start"), span.get("end")] if isinstance(span, dict) else span
+    whole = isinstance(pair, list) and len(pair) == 2 and all(type(edge) is int for edge in pair)
+    if not whole or not 0 <= pair[0] < pair[1] <= length:
+        raise UserError(f"{where}: evidence must be [start, end) within the context, found {_short(span)}")
+    return list(pair)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+
+
+def _from_folder(folder: Path, subset: str) -> Loaded:
+    for path in (folder / f"{subset}.jsonl", folder / "data" / f"{subset}.jsonl"):
+        if path.is_file():
+            content = _bytes(path)
+            return _loaded(content, str(path), sha256(content).hexdigest(), subset)
+    subsets.load(subset)  # a misspelt name is the likelier mistake
+    there = [path.stem for pattern in ("*.jsonl", "data/*.jsonl") for path in folder.glob(pattern)]
+    raise UserError(f"{folder}: no {subset}.jsonl{nearest(subset, there) if there else ' and no other'}")
+
+
+def _from_zip(path: Path, subset: str, source: str) -> Loaded:
+    """Read one member into memory; nothing is unpacked, so the paths in the archive can do no harm."""
+    try:
+        with ZipFile(path) as archive:
+            names = [
+                name for name in archive.namelist() if name in (f"data/{subset}.jsonl", f"{subset}.jsonl")
+            ]
+            if len(names) != 1:
+                subsets.load(subset)
+                raise UserError(f"{path}: {len(names)} files for {subset}; expected one data/{subset}.jsonl")
+            with archive.open(names[0]) as member:
+                content = member.read(MEMBER_LIMIT + 1)
+    except (BadZipFile, OSError, RuntimeError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not a readable zip ({error}); download it again") from error
+    if len(content) > MEMBER_LIMIT:
+        raise UserError(f"{path}: {names[0]} unpacks to more than {MEMBER_LIMIT >> 20} MiB; not LongBench's")
+    with path.open("rb") as stream:
+        digest = _digest(stream.read)
+    return _loaded(content, f"{source}:{names[0]}", digest, subset)
+
+
+def _digest(read: Callable[[int], bytes]) -> str:
+    total = sha256()
+    while block := read(1 << 20):
+        total.update(block)
+    return total.hexdigest()
+
+
+def _loaded(content: bytes, source: str, digest: str, subset: str) -> Loaded:
+    records = parse_records(content, source)
+    expected = subsets.load(subset).records
+    warning = None
+    if expected is not None and len(records) != expected:
+        warning = f"{subset}: {len(records)} of {expected} official records in {source}; scores are partial"
+    return Loaded(tuple(records), source, digest, warning)

@@ -1,0 +1,216 @@
+"""Score prediction files: `python -m eval.score PATH...`, the official form or this project's own.
+
+Official (THUDM/LongBench, `pred.py`): `pred/MODEL/SUBSET.jsonl` with pred, answers, all_classes and length.
+This project's rows have `_id` and `dataset` as well. One table per folder and, where rows name them, per
+method and budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from eval import metrics, subsets
+from eval.data import parse_lines
+from eval.errors import UserError
+from eval.subsets import Subset
+
+Row = dict[str, Any]
+Table = tuple[str, ...]  # folder, then the method and budget its rows name
+
+_APART = ("method", "budget")  # rows that differ here belong to different tables
+_ALIKE = ("model", "preset")  # rows that differ here make no table at all
+_BUCKETS = (("0-4k", 0, 4000), ("4-8k", 4000, 8000), ("8k+", 8000, math.inf))  # words, LongBench-E
+
+
+@dataclass(frozen=True)
+class Score:
+    """One subset's score in percent, unrounded, by one edit similarity."""
+
+    subset: str
+    edit: str | None  # difflib or levenshtein for code, None for all other metrics
+    n: int
+    expected: int | None  # official number of records
+    score: float
+    error: float | None  # standard error; None for a single record
+    buckets: dict[str, float | None] | None  # LongBench-E: mean by length in words; None for an empty one
+    failures: int  # records on which the rouge package raises, scored 0 as LongBench does
+
+
+def score_rows(subset: Subset, rows: Sequence[Row]) -> list[Score]:
+    """Score the rows of one subset, for code by both edit similarities.
+
+    Raises:
+        UserError: a row without a usable pred, answers, all_classes or (LongBench-E) length; no rows.
+    """
+    if not rows:
+        raise UserError(f"{subset.name}: no predictions to score")
+    edits: tuple[metrics.Edit, ...] = (
+        ("difflib", "levenshtein") if subset.metric == "code_sim" else ("difflib",)
+    )
+    return [_score(subset, rows, edit, named=len(edits) > 1) for edit in edits]
+
+
+def read_tables(paths: Iterable[Path]) -> dict[Table, dict[str, list[Row]]]:
+    """Read prediction files and folders (searched for `*.jsonl` at any depth) into tables of rows by subset.
+
+    Raises:
+        UserError: nothing to read, bad rows, missing or repeated ids, several models or presets in one table.
+    """
+    tables: dict[Table, dict[str, list[Row]]] = {}
+    for path in sorted({file for given in paths for file in _files(given)}):
+        for row in _rows(path):
+            table = (str(path.parent), *(f"{key} {row[key]}" for key in _APART if row.get(key) is not None))
+            tables.setdefault(table, {}).setdefault(row["dataset"], []).append(row)
+    for table, by_subset in tables.items():
+        _check_alike(table, [row for rows in by_subset.values() for row in rows])
+        for name, rows in by_subset.items():
+            _check_ids(f"{', '.join(table)}, {name}", rows)
+    return tables
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
+    parser = argparse.ArgumentParser(prog="python -m eval.score", description="Score LongBench predictions.")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="JSONL file, or folder of them")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    options = parser.parse_args(arguments)
+    try:
+        tables = read_tables(options.paths)
+        scores = {table: _score_table(by_subset) for table, by_subset in tables.items()}
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        found = [
+            {"table": list(table), "scores": [asdict(row) for row in rows]} for table, rows in scores.items()
+        ]
+        print(json.dumps(found, indent=1, allow_nan=False))
+    else:
+        print("\n\n".join(_text(table, rows) for table, rows in scores.items()))
+    return 0
+
+
+def _score(subset: Subset, rows: Sequence[Row], edit: metrics.Edit, *, named: bool) -> Score:
+    failures: Counter[str] = Counter()
+    values = [
+        100 * metrics.score(row["pred"], row["answers"], subset, row["all_classes"], edit, failures)
+        for row in rows
+    ]
+    return Score(
+        subset=subset.name,
+        edit=edit if named else None,
+        n=len(values),
+        expected=subset.records,
+        score=fmean(values),
+        error=stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None,
+        buckets=_buckets(rows, values) if subset.name.endswith("_e") else None,
+        failures=failures[subset.name],
+    )
+
+
+def _buckets(rows: Sequence[Row], values: Sequence[float]) -> dict[str, float | None]:
+    """Average by the records' own `length` field, which counts differently from subset to subset."""
+    means: dict[str, float | None] = {}
+    for title, low, high in _BUCKETS:
+        inside = [value for row, value in zip(rows, values, strict=True) if low <= row["length"] < high]
+        means[title] = fmean(inside) if inside else None
+    return means
+
+
+def _score_table(by_subset: dict[str, list[Row]]) -> list[Score]:
+    order = {name: place for place, name in enumerate(subsets.names())}
+    names = sorted(by_subset, key=lambda name: (name.endswith("_e"), order[name.removesuffix("_e")]))
+    return [score for name in names for score in score_rows(subsets.load(name), by_subset[name])]
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise UserError(f"{path}: no such file or folder")
+    found = list(path.rglob("*.jsonl"))
+    if not found:
+        raise UserError(f"{path}: no .jsonl files; expected SUBSET.jsonl with pred and answers on each line")
+    return found
+
+
+def _rows(path: Path) -> list[Row]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+    rows = []
+    for number, row in parse_lines(content, str(path)):
+        where = f"{path}, line {number}"
+        row.setdefault("dataset", path.stem)
+        row.setdefault("all_classes", None)
+        if not isinstance(row["dataset"], str):
+            raise UserError(f"{where}: dataset must be the name of a subset, found {row['dataset']!r}")
+        try:
+            _check_row(row, subsets.load(row["dataset"]))
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+        rows.append(row)
+    return rows
+
+
+def _check_row(row: Row, subset: Subset) -> None:
+    if not isinstance(row.get("pred"), str):
+        raise UserError("pred must be a string; an empty answer is '', never left out")
+    answers, classes = row.get("answers"), row["all_classes"]
+    if not isinstance(answers, list) or not answers or not all(isinstance(text, str) for text in answers):
+        raise UserError("answers must be a list with at least one string")
+    if classes is not None and not (isinstance(classes, list) and all(isinstance(c, str) for c in classes)):
+        raise UserError("all_classes must be null or a list of strings")
+    if subset.metric == "classification" and not classes:
+        raise UserError(f"{subset.name} is scored by class names; all_classes must list them")
+    if subset.name.endswith("_e") and type(row.get("length")) not in (int, float):
+        raise UserError("length must be a number: LongBench-E's buckets go by it")
+
+
+def _check_alike(table: Table, rows: Sequence[Row]) -> None:
+    for key in _ALIKE:
+        if len(found := sorted({str(row[key]) for row in rows if row.get(key) is not None})) > 1:
+            raise UserError(
+                f"{', '.join(table)}: several values of {key} ({', '.join(found)}); score them apart"
+            )
+
+
+def _check_ids(where: str, rows: Sequence[Row]) -> None:
+    """Official files have no ids at all; where some rows have one, all must, and each its own."""
+    ids = [row.get("_id") for row in rows]
+    if all(name is None for name in ids):
+        return
+    if missing := sum(name is None for name in ids):
+        raise UserError(f"{where}: {missing} of {len(rows)} rows have no _id; give all rows one, or none")
+    name, times = Counter(map(str, ids)).most_common(1)[0]
+    if times > 1:
+        raise UserError(f"{where}: _id {name!r} stands in {times} rows; keep one")
+
+
+def _text(table: Table, scores: Sequence[Score]) -> str:
+    lines = [", ".join(table), f"{'subset':<24}{'edit':<13}{'n':>5}{'score':>8}{'± s.e.':>8}"]
+    for row in scores:
+        error = "-" if row.error is None else f"{row.error:.2f}"
+        line = f"{row.subset:<24}{row.edit or '':<13}{row.n:>5}{row.score:>8.2f}{error:>8}"
+        for title, mean in (row.buckets or {}).items():
+            line += f"  {title}: {'no records' if mean is None else f'{mean:.2f}'}"
+        if row.expected is not None and row.n != row.expected:
+            line += f"  ({'partial' if row.n < row.expected else 'too many'}: n={row.n} of {row.expected})"
+        if row.failures:
+            line += f"  (rouge raised on {row.failures}, scored 0)"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""The tasks: what LongBench fixes for each of its subsets, read from `conf/subset/NAME.yaml`.
+
+LongBench-E holds other records of the same tasks: `hotpotqa_e` is `hotpotqa` with its own record count, which
+stands in `conf/longbench_e.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from eval.errors import UserError, nearest
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+
+# The order of the columns in the tables of the KV-cache papers (EchoKV, Tables 3 and 4).
+ENGLISH = (
+    "narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique", "gov_report", "qmsum",
+    "multi_news", "trec", "triviaqa", "samsum", "passage_count", "passage_retrieval_en", "lcc", "repobench-p",
+)  # fmt: skip
+CHINESE = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")
+
+
+@dataclass(frozen=True)
+class Subset:
+    """One task, official values (THUDM/LongBench, `LongBench/config`, `pred.py` and `eval.py`)."""
+
+    name: str
+    column: str  # short title in tables
+    group: str  # column group in tables
+    metric: str  # key of `eval.metrics.METRICS`
+    language: str
+    max_new_tokens: int
+    first_line: bool  # score the prediction's first line alone
+    chat: bool  # goes into the chat template under the official chat rule
+    newline_stop: bool  # a newline ends the answer under the official stop rule
+    records: int | None  # official number of records, None if open
+    version: int
+    template: str | None  # None: the official LongBench text
+
+
+def names() -> tuple[str, ...]:
+    """Return every subset that has a YAML: LongBench in table order, then the others by name."""
+    known = {path.stem for path in (CONF / "subset").glob("*.yaml")}
+    ordered = [name for name in (*ENGLISH, *CHINESE) if name in known]
+    return (*ordered, *sorted(known.difference(ordered)))
+
+
+def load(name: str) -> Subset:
+    """Return the subset `name`; `NAME_e` is the LongBench-E edition.
+
+    Raises:
+        UserError: there is no such subset, or its YAML has missing or unknown keys.
+    """
+    counts = _extended()
+    base = name.removesuffix("_e")
+    if name.endswith("_e") and base in counts:
+        return replace(_read(base), name=name, records=counts[base])
+    if name not in names():
+        known = (*names(), *groups()["longbench_e"])
+        raise UserError(f"unknown subset {name!r}{nearest(name, known)}")
+    return _read(name)
+
+
+def groups() -> dict[str, tuple[str, ...]]:
+    """Return the named lists of subsets that stand for their members wherever subsets are listed."""
+    return {
+        "english": ENGLISH,
+        "chinese": CHINESE,
+        "all": (*ENGLISH, *CHINESE),
+        "longbench_e": tuple(f"{name}_e" for name in _extended()),
+        "synthetic": tuple(name for name in names() if name not in (*ENGLISH, *CHINESE)),
+    }
+
+
+def expand(words: Iterable[str]) -> tuple[str, ...]:
+    """Replace group names by their members, keep the order, drop repeats.
+
+    Raises:
+        UserError: a word is neither a group nor a subset.
+    """
+    known = groups()
+    members = [name for word in words for name in known.get(word, (word,))]
+    for name in members:
+        load(name)
+    return tuple(dict.fromkeys(members))
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; install the repository with pip install -e") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a YAML file ({' '.join(str(error).split())})") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected a mapping of keys to values")
+    return content
+
+
+@cache
+def _extended() -> dict[str, int]:
+    return _yaml(CONF / "longbench_e.yaml")
+
+
+@cache
+def _read(name: str) -> Subset:
+    path = CONF / "subset" / f"{name}.yaml"
+    content = _yaml(path)
+    expected = {field.name for field in fields(Subset)}
+    if wrong := sorted(expected.symmetric_difference(content)):
+        raise UserError(f"{path}: missing or unknown keys: {', '.join(wrong)}")
+    if content["name"] != name:
+        raise UserError(f"{path}: its name is {content['name']!r}; name and file must agree")
+    return Subset(**content)

@@ -1,0 +1,140 @@
+"""From a prompt to token ids: middle truncation, chat template and BOS, in the two orders that papers used.
+
+`truncate_first` is LongBench's own (THUDM/LongBench 2e00731, `pred.py`): tokenise the bare prompt, keep both
+ends, turn them back into text, put that into the chat template, tokenise again. `template_first` is that of
+KVCache-Factory and LAQ: the template goes on before the cut, so that a cut prompt loses the template's
+special tokens. Either way the ids may be a few more or fewer than the limit: decoding and encoding again is
+not exact, and in `truncate_first` the template comes on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from eval.errors import UserError, nearest
+
+Order = Literal["truncate_first", "template_first"]
+
+_ANCHOR = 64  # characters at the prompt's ends by which `token_spans` finds them in the final text
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A prompt as the model gets it."""
+
+    ids: tuple[int, ...]
+    text: str  # what `ids` were made of: template and all
+    truncated: bool
+    tokens_before: int  # length in tokens of the text that the limit was applied to
+
+
+def encode(
+    prompt: str, tokenizer: Any, *, limit: int, chat: bool, order: Order = "truncate_first"
+) -> Encoded:
+    """Tokenise `prompt`, cut in the middle to `limit` tokens if it is longer, in the chat template if `chat`.
+
+    Args:
+        tokenizer: of transformers; its chat template is used as one user turn plus the opening of the answer.
+        limit: most tokens before the cut; an odd limit keeps one token fewer, as the official halves do.
+        order: what comes first, the cut or the template.
+
+    Raises:
+        UserError: limit below 2, unknown order, no chat template, or not exactly one BOS in front.
+    """
+    if limit < 2:
+        raise UserError(f"a prompt limit of {limit} tokens leaves nothing of the prompt; give 2 or more")
+    if order not in get_args(Order):
+        raise UserError(f"unknown truncation order {order!r}{nearest(order, get_args(Order))}")
+    text = _in_template(prompt, tokenizer) if chat and order == "template_first" else prompt
+    before = _ids(text, tokenizer)
+    truncated = len(before) > limit
+    if truncated:
+        half = limit // 2
+        ends = (before[:half], before[len(before) - half :])
+        text = "".join(str(tokenizer.decode(ids, skip_special_tokens=True)) for ids in ends)
+    if chat and order == "truncate_first":
+        text = _in_template(text, tokenizer)
+    ids = _ids(text, tokenizer)
+    _check_bos(ids, tokenizer)
+    return Encoded(tuple(ids), text, truncated, len(before))
+
+
+def token_spans(
+    encoded: Encoded, tokenizer: Any, prompt: str, spans: Sequence[Sequence[int]]
+) -> list[range | None]:
+    """Map character spans of `prompt` to the token positions that cover them.
+
+    Args:
+        prompt: the text that `encode` was given; a context's spans are shifted by `prompts.context_start`.
+        spans: half-open `[start, end)` character spans.
+
+    Returns:
+        Per span its tokens as a range of positions in `encoded.ids`; None for a span that the cut touched.
+
+    Raises:
+        UserError: the tokenizer cannot tell character offsets (only fast ones can).
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise UserError("mapping characters to tokens needs a fast tokenizer; this one is slow")
+    body = prompt.strip()  # templates may strip it too
+    lead = prompt.index(body)
+    first, head = _kept(encoded.text, body)
+    behind, tail = _kept(encoded.text[::-1], body[::-1])
+    last = len(encoded.text) - behind  # where the body's end lies
+    offsets = tokenizer(
+        encoded.text,
+        add_special_tokens=_adds_special(encoded.text, tokenizer),
+        return_offsets_mapping=True,
+        verbose=False,
+    )["offset_mapping"]
+
+    def locate(start: int, end: int) -> range | None:
+        if start >= 0 and end <= head:
+            shift = first
+        elif len(body) - tail <= start and end <= len(body):
+            shift = last - len(body)
+        else:
+            return None
+        tokens = [i for i, (a, b) in enumerate(offsets) if a < end + shift and b > start + shift]
+        return range(tokens[0], tokens[-1] + 1) if tokens else None
+
+    return [locate(start - lead, end - lead) for start, end in spans]
+
+
+def _kept(text: str, body: str) -> tuple[int, int]:
+    """Return where `body` begins in `text` and for how long the two then agree; (0, 0) if nowhere."""
+    at = text.find(body[:_ANCHOR])
+    if at < 0:
+        return 0, 0
+    differs = (i for i, (left, right) in enumerate(zip(text[at:], body, strict=False)) if left != right)
+    return at, next(differs, min(len(text) - at, len(body)))
+
+
+def _in_template(prompt: str, tokenizer: Any) -> str:
+    if not getattr(tokenizer, "chat_template", None):
+        raise UserError("the tokenizer has no chat template; use the chat policy `none` with this model")
+    turn = [{"role": "user", "content": prompt}]
+    return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
+
+
+def _adds_special(text: str, tokenizer: Any) -> bool:
+    """Tell whether the tokenizer must add BOS: not where the text (a rendered template) starts with it."""
+    return not (tokenizer.bos_token and text.startswith(tokenizer.bos_token))
+
+
+def _ids(text: str, tokenizer: Any) -> list[int]:
+    # verbose=False: no warning about prompts beyond the model's length; the cut is our business
+    ids = tokenizer(text, add_special_tokens=_adds_special(text, tokenizer), verbose=False)["input_ids"]
+    return [int(token) for token in ids]
+
+
+def _check_bos(ids: Sequence[int], tokenizer: Any) -> None:
+    bos = tokenizer.bos_token_id
+    wanted = bos is not None and tokenizer("", verbose=False)["input_ids"][:1] == [bos]
+    leading = 0
+    while leading < len(ids) and ids[leading] == bos:
+        leading += 1
+    if leading > 1 or (wanted and leading == 0):
+        raise UserError(f"the prompt starts with {leading} BOS tokens instead of 1; check the chat template")
