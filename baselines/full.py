@@ -1,8 +1,8 @@
 """FullKV: nothing is evicted."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import ClassVar
 
 from echokv.prefill import Prefill
 from echokv.press import Press
@@ -13,5 +13,8 @@ from echokv.selection import Selection
 class FullKV(Press):
     """The reference row: the whole prompt stays. It takes no budget."""
 
-    def select(self, prefill: Prefill, budget: int | None = None) -> Selection:
-        return Selection.everything(prefill.layers, prefill.groups, prefill.length)
+    takes_budget: ClassVar[bool] = False
+
+    def select_all(self, prefill: Prefill, budgets: Sequence[int | None]) -> Iterator[Selection]:
+        for _ in budgets:
+            yield Selection.everything(prefill.layers, prefill.groups, prefill.length)

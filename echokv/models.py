@@ -11,7 +11,12 @@ from echokv import embedded
 from echokv.errors import UsageError
 from echokv.prefill import refuse_model
 
-DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+DTYPES = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
 
 
 def load_model(
@@ -94,7 +99,9 @@ def _why(name: str, error: Exception) -> str:
     local = Path(name)
     text = " ".join(str(error).split())
     if local.exists():
-        return f"cannot load a model from {name}: {text[:200]} (a folder needs config.json, a tokenizer and safetensors)"
+        return (
+            f"cannot load a model from {name}: {text[:200]} (a folder needs config.json, a tokenizer and safetensors)"
+        )
     if local.is_absolute() or name.startswith((".", "~")):
         return f"model folder {name} does not exist: give an existing folder or a hub name"
     return (

@@ -69,11 +69,6 @@ class Prefill:
         """H, the number of query heads."""
         return self.queries[0].shape[0]
 
-    @property
-    def entry_bytes(self) -> int:
-        """Bytes of one stored entry: a key and a value of one head of one layer."""
-        return 2 * self.keys[0].shape[-1] * self.keys[0].element_size()
-
     def last_queries(self, layer: int, n: int) -> Float[Tensor, "H n D"]:
         """Post-RoPE queries of the last n prompt tokens. Raises UsageError if fewer were recorded."""
         recorded = self.queries[layer].shape[1]
@@ -90,23 +85,22 @@ class Prefill:
             raise UsageError("column sums were not recorded: prefill with Needs(column_sums=True)")
         return self.sums
 
-    def rotate(
-        self, queries: Float[Tensor, "H D"], source: int, targets: Int[Tensor, " n"]
-    ) -> Float[Tensor, "H n D"]:
+    def rotate(self, queries: Float[Tensor, "H D"], source: int, targets: Int[Tensor, " n"]) -> Float[Tensor, "H n D"]:
         """Move post-RoPE queries from position `source` to each of `targets` (EchoKV, section 4.1, Eq. 2).
 
         Both rotations are the model's own: its cosines and sines, at its precision. Whatever the model
         multiplies them by (YaRN's attention scaling) is divided out, since the queries carry it already.
         """
-        rotary = self.model.model.rotary_emb
+        rotary: Any = self.model.model.rotary_emb
         positions = torch.cat([torch.tensor([source]), targets]).to(queries.device)
         exact = torch.float64 if queries.dtype == torch.float64 else torch.float32
         probe = torch.empty(0, dtype=exact, device=queries.device)
         cos, sin = rotary(probe, positions[None])
         cos, sin = (part[0].to(exact) / rotary.attention_scaling for part in (cos, sin))
-        content = queries.to(exact) * cos[0] - _quarter_turn(queries.to(exact)) * sin[0]
+        content: Tensor = queries.to(exact) * cos[0] - _quarter_turn(queries.to(exact)) * sin[0]
         content = content[:, None]
-        return (content * cos[1:] + _quarter_turn(content) * sin[1:]).to(queries.dtype)
+        rotated: Tensor = content * cos[1:] + _quarter_turn(content) * sin[1:]
+        return rotated.to(queries.dtype)
 
     def session(self, selection: "Selection", record: bool = False) -> "Session":
         """Start decoding on the selected part of the cache; `record` keeps the queries of every token fed."""

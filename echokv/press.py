@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -27,6 +27,7 @@ class Press:
     precision: see `attention_mass`.
     """
 
+    takes_budget: ClassVar[bool] = True
     granularity: Granularity = "kv_head"
     precision: Precision = "float32"
 
@@ -56,18 +57,18 @@ class Press:
         """Tokens each head of each layer keeps."""
         return [budget] * prefill.layers
 
-    def select(self, prefill: Prefill, budget: int) -> Selection:
+    def select(self, prefill: Prefill, budget: int | None = None) -> Selection:
         """Keep the tokens with the highest scores; everything if the prompt fits the budget.
 
-        Raises UsageError for a budget below `least_budget`.
+        Raises UsageError for a budget below `least_budget`, or none where one is needed.
         """
         return next(self.select_all(prefill, [budget]))
 
-    def select_all(self, prefill: Prefill, budgets: Sequence[int]) -> Iterator[Selection]:
+    def select_all(self, prefill: Prefill, budgets: Sequence[int | None]) -> Iterator[Selection]:
         """One selection per budget; scores are computed once for all budgets that share them."""
         scored: dict[Hashable, list[Tensor]] = {}
-        for budget in budgets:
-            self.check(budget)
+        for asked in budgets:
+            budget = self.check(asked)
             if prefill.length <= budget:
                 yield Selection.everything(prefill.layers, prefill.groups, prefill.length)
                 continue
@@ -82,12 +83,13 @@ class Press:
         layers = [top_k(layer, k) for layer, k in zip(scores, keep, strict=True)]
         return Selection([indices for indices, _ in layers], length, sum(ties for _, ties in layers))
 
-    def check(self, budget: int) -> None:
-        """Raise UsageError if the method has no meaning at this budget."""
-        if budget < self.least_budget:
+    def check(self, budget: int | None) -> int:
+        """Return the budget. Raises UsageError if the method has no meaning at it."""
+        if budget is None or budget < self.least_budget:
             raise UsageError(
                 f"budget {budget} is too small for {type(self).__name__}: it needs at least {self.least_budget}"
             )
+        return budget
 
     def by_head(self, mass: Float[Tensor, "H L"], prefill: Prefill) -> Float[Tensor, "heads L"]:
         """Reduce scores of query heads to the heads that this press selects for."""

@@ -79,7 +79,7 @@ class Block:
         """Attention of one new token per row over its prompt part and its tail, whose logits are given."""
         keys, values = self.keys[layer], self.values[layer]
         rows, heads, longest, dim = keys.shape
-        _, groups, per_group, fed = tail.shape
+        _, groups, per_group, _ = tail.shape
         # [rows, heads, H // heads, .]: a KV head serves all its query heads in one product.
         by_head = query.reshape(rows, heads, -1, dim)
         logits = (by_head @ keys.mT).view(rows, groups, per_group, longest).to(tail.dtype)
@@ -87,7 +87,7 @@ class Block:
         if mask is not None:
             logits = logits + mask
         weights = torch.softmax(torch.cat([logits, tail], dim=-1), dim=-1).to(values.dtype)
-        prompt, generated = weights.split([longest, fed], dim=-1)
+        prompt, generated = weights[..., :longest], weights[..., longest:]
         out: Tensor = (prompt.reshape(rows, heads, -1, longest) @ values).view(rows, groups, per_group, dim)
         return out + generated @ tail_values
 

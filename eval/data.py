@@ -123,9 +123,7 @@ def parse_records(content: bytes, origin: str) -> list[Record]:
         _check(record, where)
         first = seen.setdefault(record["_id"], number)
         if first != number:
-            raise UserError(
-                f"{where}: _id {record['_id']!r} is already that of line {first}; ids must differ"
-            )
+            raise UserError(f"{where}: _id {record['_id']!r} is already that of line {first}; ids must differ")
         records.append(record)
     return records
 
@@ -208,9 +206,7 @@ def _from_zip(path: Path, subset: str, source: str) -> Loaded:
     """Read one member into memory; nothing is unpacked, so the paths in the archive can do no harm."""
     try:
         with ZipFile(path) as archive:
-            names = [
-                name for name in archive.namelist() if name in (f"data/{subset}.jsonl", f"{subset}.jsonl")
-            ]
+            names = [name for name in archive.namelist() if name in (f"data/{subset}.jsonl", f"{subset}.jsonl")]
             if len(names) != 1:
                 subsets.load(subset)
                 raise UserError(f"{path}: {len(names)} files for {subset}; expected one data/{subset}.jsonl")

@@ -53,10 +53,17 @@ def score_rows(subset: Subset, rows: Sequence[Row]) -> list[Score]:
     """
     if not rows:
         raise UserError(f"{subset.name}: no predictions to score")
-    edits: tuple[metrics.Edit, ...] = (
-        ("difflib", "levenshtein") if subset.metric == "code_sim" else ("difflib",)
-    )
+    edits: tuple[metrics.Edit, ...] = ("difflib", "levenshtein") if subset.metric == "code_sim" else ("difflib",)
     return [_score(subset, rows, edit, named=len(edits) > 1) for edit in edits]
+
+
+def points(
+    subset: Subset, rows: Iterable[Row], edit: metrics.Edit, failures: Counter[str] | None = None
+) -> list[float]:
+    """Score every row by itself, in percent; `failures` as in `metrics.score`."""
+    return [
+        100 * metrics.score(row["pred"], row["answers"], subset, row["all_classes"], edit, failures) for row in rows
+    ]
 
 
 def read_tables(paths: Iterable[Path]) -> dict[Table, dict[str, list[Row]]]:
@@ -90,9 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     if options.json:
-        found = [
-            {"table": list(table), "scores": [asdict(row) for row in rows]} for table, rows in scores.items()
-        ]
+        found = [{"table": list(table), "scores": [asdict(row) for row in rows]} for table, rows in scores.items()]
         print(json.dumps(found, indent=1, allow_nan=False))
     else:
         print("\n\n".join(_text(table, rows) for table, rows in scores.items()))
@@ -101,10 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _score(subset: Subset, rows: Sequence[Row], edit: metrics.Edit, *, named: bool) -> Score:
     failures: Counter[str] = Counter()
-    values = [
-        100 * metrics.score(row["pred"], row["answers"], subset, row["all_classes"], edit, failures)
-        for row in rows
-    ]
+    values = points(subset, rows, edit, failures)
     return Score(
         subset=subset.name,
         edit=edit if named else None,
@@ -156,14 +158,15 @@ def _rows(path: Path) -> list[Row]:
         if not isinstance(row["dataset"], str):
             raise UserError(f"{where}: dataset must be the name of a subset, found {row['dataset']!r}")
         try:
-            _check_row(row, subsets.load(row["dataset"]))
+            check_row(row, subsets.load(row["dataset"]))
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
         rows.append(row)
     return rows
 
 
-def _check_row(row: Row, subset: Subset) -> None:
+def check_row(row: Row, subset: Subset) -> None:
+    """Raise UserError unless `pred`, `answers`, `all_classes` and (LongBench-E) `length` can be scored."""
     if not isinstance(row.get("pred"), str):
         raise UserError("pred must be a string; an empty answer is '', never left out")
     answers, classes = row.get("answers"), row["all_classes"]
@@ -180,9 +183,7 @@ def _check_row(row: Row, subset: Subset) -> None:
 def _check_alike(table: Table, rows: Sequence[Row]) -> None:
     for key in _ALIKE:
         if len(found := sorted({str(row[key]) for row in rows if row.get(key) is not None})) > 1:
-            raise UserError(
-                f"{', '.join(table)}: several values of {key} ({', '.join(found)}); score them apart"
-            )
+            raise UserError(f"{', '.join(table)}: several values of {key} ({', '.join(found)}); score them apart")
 
 
 def _check_ids(where: str, rows: Sequence[Row]) -> None:

@@ -1,4 +1,4 @@
-"""The tasks: what LongBench fixes for each of its subsets, read from `conf/subset/NAME.yaml`.
+"""The tasks: what LongBench fixes for each of its subsets, read from `conf/subsetss/NAME.yaml`.
 
 LongBench-E holds other records of the same tasks: `hotpotqa_e` is `hotpotqa` with its own record count, which
 stands in `conf/longbench_e.yaml`.
@@ -46,7 +46,7 @@ class Subset:
 
 def names() -> tuple[str, ...]:
     """Return every subset that has a YAML: LongBench in table order, then the others by name."""
-    known = {path.stem for path in (CONF / "subset").glob("*.yaml")}
+    known = {path.stem for path in (CONF / "subsets").glob("*.yaml")}
     ordered = [name for name in (*ENGLISH, *CHINESE) if name in known]
     return (*ordered, *sorted(known.difference(ordered)))
 
@@ -110,7 +110,7 @@ def _extended() -> dict[str, int]:
 
 @cache
 def _read(name: str) -> Subset:
-    path = CONF / "subset" / f"{name}.yaml"
+    path = CONF / "subsets" / f"{name}.yaml"
     content = _yaml(path)
     expected = {field.name for field in fields(Subset)}
     if wrong := sorted(expected.symmetric_difference(content)):

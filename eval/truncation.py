@@ -9,7 +9,7 @@ not exact, and in `truncate_first` the template comes on top.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -31,7 +31,13 @@ class Encoded:
 
 
 def encode(
-    prompt: str, tokenizer: Any, *, limit: int, chat: bool, order: Order = "truncate_first"
+    prompt: str,
+    tokenizer: Any,
+    *,
+    limit: int,
+    chat: bool,
+    order: Order = "truncate_first",
+    template_options: Mapping[str, Any] | None = None,
 ) -> Encoded:
     """Tokenise `prompt`, cut in the middle to `limit` tokens if it is longer, in the chat template if `chat`.
 
@@ -39,6 +45,7 @@ def encode(
         tokenizer: of transformers; its chat template is used as one user turn plus the opening of the answer.
         limit: most tokens before the cut; an odd limit keeps one token fewer, as the official halves do.
         order: what comes first, the cut or the template.
+        template_options: further variables of the chat template, such as Qwen3's `enable_thinking`.
 
     Raises:
         UserError: limit below 2, unknown order, no chat template, or not exactly one BOS in front.
@@ -47,7 +54,7 @@ def encode(
         raise UserError(f"a prompt limit of {limit} tokens leaves nothing of the prompt; give 2 or more")
     if order not in get_args(Order):
         raise UserError(f"unknown truncation order {order!r}{nearest(order, get_args(Order))}")
-    text = _in_template(prompt, tokenizer) if chat and order == "template_first" else prompt
+    text = _in_template(prompt, tokenizer, template_options or {}) if chat and order == "template_first" else prompt
     before = _ids(text, tokenizer)
     truncated = len(before) > limit
     if truncated:
@@ -55,15 +62,13 @@ def encode(
         ends = (before[:half], before[len(before) - half :])
         text = "".join(str(tokenizer.decode(ids, skip_special_tokens=True)) for ids in ends)
     if chat and order == "truncate_first":
-        text = _in_template(text, tokenizer)
+        text = _in_template(text, tokenizer, template_options or {})
     ids = _ids(text, tokenizer)
     _check_bos(ids, tokenizer)
     return Encoded(tuple(ids), text, truncated, len(before))
 
 
-def token_spans(
-    encoded: Encoded, tokenizer: Any, prompt: str, spans: Sequence[Sequence[int]]
-) -> list[range | None]:
+def token_spans(encoded: Encoded, tokenizer: Any, prompt: str, spans: Sequence[Sequence[int]]) -> list[range | None]:
     """Map character spans of `prompt` to the token positions that cover them.
 
     Args:
@@ -112,11 +117,11 @@ def _kept(text: str, body: str) -> tuple[int, int]:
     return at, next(differs, min(len(text) - at, len(body)))
 
 
-def _in_template(prompt: str, tokenizer: Any) -> str:
+def _in_template(prompt: str, tokenizer: Any, options: Mapping[str, Any]) -> str:
     if not getattr(tokenizer, "chat_template", None):
         raise UserError("the tokenizer has no chat template; use the chat policy `none` with this model")
     turn = [{"role": "user", "content": prompt}]
-    return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
+    return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, **options))
 
 
 def _adds_special(text: str, tokenizer: Any) -> bool:

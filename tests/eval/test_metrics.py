@@ -81,9 +81,7 @@ def lcs_words(reference: Sequence[str], words: Sequence[str]) -> set[str]:
     length = [[0] * (len(words) + 1) for _ in range(len(reference) + 1)]
     for i, left in enumerate(reference):
         for j, right in enumerate(words):
-            length[i + 1][j + 1] = (
-                length[i][j] + 1 if left == right else max(length[i][j + 1], length[i + 1][j])
-            )
+            length[i + 1][j + 1] = length[i][j] + 1 if left == right else max(length[i][j + 1], length[i + 1][j])
     i, j, found = len(reference), len(words), set()
     while i and j:
         if reference[i - 1] == words[j - 1]:
@@ -105,9 +103,7 @@ def rouge_twin(prediction: list[list[str]], reference: list[list[str]]) -> float
 
 @settings(max_examples=200)
 @given(SENTENCES, SENTENCES)
-def test_rouge_is_the_union_lcs_over_sets_of_words(
-    prediction: list[list[str]], reference: list[list[str]]
-) -> None:
+def test_rouge_is_the_union_lcs_over_sets_of_words(prediction: list[list[str]], reference: list[list[str]]) -> None:
     left, right = (". ".join(" ".join(words) for words in text) for text in (prediction, reference))
     assert metrics.rouge(left, right) == pytest.approx(rouge_twin(prediction, reference), abs=1e-12)
 
@@ -128,9 +124,7 @@ def classification_twin(prediction: str, answer: str, classes: list[str]) -> flo
     st.lists(st.text(alphabet="ab", min_size=1, max_size=3), unique=True, max_size=6),
 )
 def test_classification_removes_while_walking(prediction: str, answer: str, classes: list[str]) -> None:
-    assert metrics.classification(prediction, answer, classes) == classification_twin(
-        prediction, answer, classes
-    )
+    assert metrics.classification(prediction, answer, classes) == classification_twin(prediction, answer, classes)
 
 
 def indel_twin(left: str, right: str) -> int:

@@ -76,10 +76,7 @@ def test_every_real_record_renders(shared: Path) -> None:
 def test_braces_in_a_record_stay(context: str, question: str) -> None:
     found = prompts.render("<{context}|{input}>{other}", {"context": context, "input": question})
     assert found == "<" + context + "|" + question + ">{other}"
-    assert (
-        prompts.render("{input} {context}", {"context": "{input}", "input": "{context}"})
-        == "{context} {input}"
-    )
+    assert prompts.render("{input} {context}", {"context": "{input}", "input": "{context}"}) == "{context} {input}"
 
 
 def test_own_templates(tmp_path: Path) -> None:
@@ -123,9 +120,9 @@ def test_another_editions_text_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_a_damaged_subset_file_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "subset").mkdir()
+    (tmp_path / "subsets").mkdir()
     (tmp_path / "longbench_e.yaml").write_text("lcc: 3\n")
-    original = (subsets.CONF / "subset" / "lcc.yaml").read_text()
+    original = (subsets.CONF / "subsets" / "lcc.yaml").read_text()
     monkeypatch.setattr(subsets, "CONF", tmp_path)
     subsets._read.cache_clear()
     subsets._extended.cache_clear()
@@ -136,7 +133,7 @@ def test_a_damaged_subset_file_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path
             ("- a\n", "expected a mapping"),
             ("a: [", "not a YAML file"),
         ):
-            (tmp_path / "subset" / "lcc.yaml").write_text(text)
+            (tmp_path / "subsets" / "lcc.yaml").write_text(text)
             with pytest.raises(UserError, match=complaint) as caught:
                 subsets.load("lcc")
             assert "\n" not in str(caught.value)

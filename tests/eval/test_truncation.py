@@ -14,9 +14,7 @@ from eval import prompts, truncation
 from eval.errors import UserError
 
 MERGES = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("a", "b"), ("ab", "c")]
-TEMPLATE = (
-    "{{ bos_token }}[I]{{ messages[0]['content'] | trim }}[/I]{% if add_generation_prompt %} {% endif %}"
-)
+TEMPLATE = "{{ bos_token }}[I]{{ messages[0]['content'] | trim }}[/I]{% if add_generation_prompt %} {% endif %}"
 
 
 def tokenizer(bos: bool = True, template: str | None = TEMPLATE) -> Any:
@@ -27,9 +25,7 @@ def tokenizer(bos: bool = True, template: str | None = TEMPLATE) -> Any:
     core.add_special_tokens(["<s>", "[I]", "[/I]"])
     special = [("<s>", core.token_to_id("<s>"))]
     start = "<s> $A" if bos else "$A"
-    core.post_processor = processors.TemplateProcessing(
-        single=start, pair=f"{start} $B", special_tokens=special
-    )
+    core.post_processor = processors.TemplateProcessing(single=start, pair=f"{start} $B", special_tokens=special)
     made = PreTrainedTokenizerFast(
         tokenizer_object=core,
         bos_token="<s>" if bos else None,
@@ -73,9 +69,7 @@ def test_a_cut_keeps_both_ends_and_an_odd_limit_drops_one_more() -> None:
 
 
 def test_a_cut_inside_a_character_leaves_the_replacement_sign() -> None:
-    assert (
-        truncation.encode("字" * 4, BARE, limit=4, chat=False).text == "\ufffd" * 3
-    )  # an open start, two stray ends
+    assert truncation.encode("字" * 4, BARE, limit=4, chat=False).text == "\ufffd" * 3  # an open start, two stray ends
 
 
 def test_template_first_loses_the_templates_tokens_in_a_cut() -> None:

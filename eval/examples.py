@@ -1,0 +1,144 @@
+"""The inputs of a run: records of the chosen data, each with its prompt and everything that fixes its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from eval import prompts, subsets, synthetic
+from eval.data import Loaded, load_folder, longbench
+from eval.errors import UserError
+from eval.store import digest
+from eval.subsets import Subset
+
+Source = Callable[[str], Loaded]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One record of a subset and the template its prompt is made from."""
+
+    subset: Subset
+    record: dict[str, Any]
+    template: str
+
+    @property
+    def id(self) -> str:
+        return str(self.record["_id"])
+
+    @property
+    def prompt(self) -> str:
+        return prompts.render(self.template, self.record)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the prompt's text or the subset's settings do: a stored answer is for this very input."""
+        settings = {name: value for name, value in asdict(self.subset).items() if name not in ("column", "group")}
+        return digest([settings, self.template, self.record["input"], self.record["context"]])
+
+
+@dataclass(frozen=True)
+class Data:
+    """The examples of a run, what to say about them, and what of their source the answers depend on."""
+
+    name: str
+    examples: tuple[Example, ...]
+    warnings: tuple[str, ...]
+    identity: dict[str, Any]
+    sources: dict[str, str]
+
+
+def load(settings: dict[str, Any], subset: Any, limit: int | None, shard: str | None) -> Data:
+    """Read the examples that the settings of `data`, `subset`, `limit` and `shard` name.
+
+    Raises UserError for unknown subsets, missing or malformed data, or a bad limit or shard.
+    """
+    source, found = _source(settings)
+    wanted = subset if subset is not None else settings.get("subsets") or found
+    names = subsets.expand([wanted] if isinstance(wanted, str) else wanted)
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise UserError(f"limit is {limit!r}; give a whole number of examples, at least 1")
+    part, parts = _shard(shard)
+    examples: list[Example] = []
+    warnings: list[str] = []
+    hashes: dict[str, str] = {}
+    for name in names:
+        loaded = source(name)
+        own = subsets.load(name)
+        template = prompts.template(name, settings.get("prompts"))
+        chosen = loaded.records[:limit]
+        examples += [Example(own, record, template) for record in chosen[part::parts]]
+        hashes[name] = loaded.sha256
+        if loaded.warning:
+            warnings.append(loaded.warning)
+    return Data(str(settings["source"]), tuple(examples), tuple(warnings), _identity(settings, hashes), hashes)
+
+
+def _source(settings: dict[str, Any]) -> tuple[Source, Sequence[str]]:
+    """How to read one subset, and the subsets that a folder holds."""
+    kind = settings["source"]
+    if kind == "synthetic":
+        return lambda name: _synthetic(name, settings), ()
+    if kind == "longbench":
+        where = {"revision": settings["revision"], "repository": settings["repository"]}
+        return lambda name: longbench(name, **where), ()
+    if kind == "jsonl":
+        if not settings.get("path"):
+            raise UserError("data=jsonl needs data.path=FOLDER, a folder of SUBSET.jsonl files, a zip or one file")
+        path = Path(settings["path"]).expanduser()
+        return lambda name: load_folder(path, name), _present(path)
+    raise UserError(f"data source {kind!r} is unknown; use synthetic, jsonl or longbench")
+
+
+def _synthetic(name: str, settings: dict[str, Any]) -> Loaded:
+    number = settings["records"]
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise UserError(f"data.records is {number!r}; give a whole number, at least 1")
+    values = {key: settings[key] for key in ("seed", "length", "dispersion", "facts")}
+    records = tuple(synthetic.make(name, index, **values) for index in range(number))
+    return Loaded(records, "synthetic", digest(values), None)
+
+
+def _present(path: Path) -> Sequence[str]:
+    """Subsets found in a folder, or the one a single file is named after."""
+    known = subsets.names()
+    if path.is_file() and path.suffix != ".zip":
+        return (path.stem,)
+    if path.is_file():
+        return subsets.groups()["english"]
+    present = tuple(name for name in known if (path / f"{name}.jsonl").is_file())
+    if not present:
+        raise UserError(f"{path} holds no SUBSET.jsonl of a known subset; name a folder, a zip or a file in data.path")
+    return present
+
+
+def _identity(settings: dict[str, Any], hashes: dict[str, str]) -> dict[str, Any]:
+    """What to hash of the source. Each answer also carries its example's own fingerprint."""
+    kind = settings["source"]
+    if kind == "synthetic":
+        return {"source": kind, **{key: settings[key] for key in ("seed", "length", "dispersion", "facts")}}
+    if kind == "longbench":
+        return {"source": kind, "sha256": sorted(set(hashes.values()))}
+    return {"source": kind}
+
+
+def _shard(shard: str | None) -> tuple[int, int]:
+    if shard is None:
+        return 0, 1
+    try:
+        part, parts = (int(word) for word in str(shard).split("/"))
+    except ValueError:
+        part, parts = -1, 0
+    if not 0 <= part < parts:
+        raise UserError(f"shard is {shard!r}; give i/n with 0 <= i < n, such as 0/4")
+    return part, parts
+
+
+def by_subset(examples: Iterable[Example]) -> dict[str, list[Example]]:
+    """Examples grouped by subset, in order."""
+    groups: dict[str, list[Example]] = {}
+    for example in examples:
+        groups.setdefault(example.subset.name, []).append(example)
+    return groups

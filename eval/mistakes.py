@@ -1,0 +1,44 @@
+"""Hydra's and OmegaConf's complaints about a command line, told in one line."""
+
+import re
+from pathlib import Path
+
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from eval.errors import nearest
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+
+
+def explain(error: Exception) -> str | None:
+    """Return one line for a mistake in the configuration, None for any other error."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        return f"unknown {group} '{name}'{nearest(name, (path.stem for path in (CONF / group).glob('*.yaml')))}"
+    if isinstance(error, OverrideParseException):
+        return f"cannot read '{error.override}': write name=value, and lists as name=[a,b]"
+    if isinstance(error, ConfigCompositionException) and (key := re.search(r"'([^']+)'", str(error))):
+        return _unknown_key(key[1].split("=")[0].lstrip("+~"))
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return " ".join(str(error).split())
+    return None
+
+
+def _unknown_key(key: str) -> str:
+    known = {str(name) for name in OmegaConf.load(CONF / "config.yaml")} | {
+        p.name for p in CONF.iterdir() if p.is_dir()
+    }
+    known -= {"defaults", "hydra"}
+    if "." not in key:
+        return f"unknown setting '{key}'{nearest(key, known)}"
+    group = key.split(".")[0]
+    if group == "methods":
+        return f"unknown setting '{key}': the method is not chosen by method=, or its YAML has no such field"
+    return f"unknown setting '{key}': no such field in the chosen conf/{group}/*.yaml"

@@ -1,0 +1,257 @@
+"""One run: every missing answer of every cell, with one prefill per example."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils.logging import disable_progress_bar
+
+from echokv import Prefill, Selection, UsageError, decode_rows, load_model, prefill
+from eval import examples as data
+from eval.errors import UserError
+from eval.examples import Example
+from eval.measure import Meter
+from eval.plan import Cell, Protocol, cells, union_of_needs
+from eval.progress import Reporter
+from eval.summary import summary
+from eval.truncation import encode
+
+VERSIONS = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "datasets",
+    "hydra-core",
+    "numpy",
+    "pandas",
+    "rouge",
+    "rapidfuzz",
+)
+
+
+def run(config: dict[str, Any]) -> None:
+    """Answer what is missing, store it, and print the table of all stored answers.
+
+    config: the composed configuration (conf/config.yaml), resolved to plain values.
+    Raises UserError for the user's mistakes and what the machine lacks; answers stored until then stay.
+    """
+    inputs = data.load(config["data"], config["subset"], config["limit"], config["shard"])
+    protocol = Protocol.of(config)
+    rows = batch_size(config["decode_rows"])
+    grid = cells(config, inputs, protocol)
+    for warning in inputs.warnings:
+        print(f"note: {warning}", file=sys.stderr)
+    todo = list(missing(grid, inputs.examples))
+    asked = len(grid) * len(inputs.examples)
+    left = sum(len(lacking) for _, lacking in todo)
+    print(f"{asked - left} of {asked} answers are stored, {left} to do", file=sys.stderr)
+    try:
+        if todo:
+            answer_all(config, protocol, todo, rows, inputs.sources)
+    except UsageError as error:
+        raise UserError(str(error)) from error
+    finally:
+        for cell in grid:
+            cell.store.close()
+    print(summary(grid, inputs.examples, config["preset"]["edit"], config["model"]["label"]))
+
+
+def batch_size(value: Any) -> int | None:
+    """`decode_rows` as a number, None for auto. Raises UserError for anything else."""
+    if value == "auto":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UserError(f"decode_rows is {value!r}; give a whole number of at least 1, or auto")
+    return value
+
+
+def missing(grid: Sequence[Cell], inputs: Sequence[Example]) -> Iterator[tuple[Example, list[Cell]]]:
+    """The examples that some cells lack, with those cells.
+
+    Raises UserError where an answer is stored for another text or other subset settings.
+    """
+    for subset, group in data.by_subset(inputs).items():
+        stored = [(cell, cell.store.answers(subset)) for cell in grid]
+        for example in group:
+            lacking = []
+            for cell, answers in stored:
+                answer = answers.get(example.id)
+                if answer is None:
+                    lacking.append(cell)
+                elif answer["fingerprint"] != example.fingerprint:
+                    raise UserError(
+                        f"{cell.store.folder} answers {example.id} of {subset} for another text or other subset "
+                        "settings: use another results= folder"
+                    )
+            if lacking:
+                yield example, lacking
+
+
+def answer_all(
+    config: dict[str, Any],
+    protocol: Protocol,
+    todo: Sequence[tuple[Example, list[Cell]]],
+    rows: int | None,
+    sources: dict[str, str],
+) -> None:
+    """Load the model and answer, one example at a time, every cell that lacks it."""
+    settings = config["model"]
+    disable_progress_bar()  # ours is the only one
+    where = {key: settings[key] for key in ("dtype", "device", "attention", "revision", "device_map")}
+    model, tokenizer = load_model(settings["name"], **where)
+    made_by = provenance(config, model, sources)
+    with Reporter(len(todo)) as reporter:
+        for example, lacking in todo:
+            asked = Asked.of(example, protocol, model, tokenizer)
+            for cell, answer in answers(asked, lacking, model, rows):
+                answer["pred"] = tokenizer.decode(answer.pop("tokens"), skip_special_tokens=True)
+                record = {key: example.record[key] for key in ("_id", "answers", "all_classes", "length")}
+                about: dict[str, Any] = {
+                    "dataset": example.subset.name,
+                    "fingerprint": example.fingerprint,
+                    "method": cell.method,
+                }
+                about |= {
+                    "budget": cell.budget,
+                    "model": settings["label"],
+                    "preset": config["preset"]["name"],
+                }
+                cell.store.append(example.subset.name, {**record, **about, **answer}, made_by)
+            reporter.advance(example.subset.name)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An example as the model gets it, and when its answer ends."""
+
+    ids: tuple[int, ...]
+    truncated: bool
+    stop_ids: frozenset[int]
+    max_new_tokens: int
+    min_new_tokens: int
+
+    @classmethod
+    def of(cls, example: Example, protocol: Protocol, model: Any, tokenizer: Any) -> Asked:
+        """Raises UserError for an empty prompt or one that leaves no positions for its answer."""
+        subset = example.subset
+        encoded = encode(
+            example.prompt,
+            tokenizer,
+            limit=protocol.prompt_limit,
+            chat=protocol.in_chat(subset),
+            order=protocol.truncation,  # type: ignore[arg-type]
+            template_options=protocol.template_options,
+        )
+        length, positions = len(encoded.ids), model.config.max_position_embeddings
+        if not length:
+            raise UserError(f"the prompt of {example.id} ({subset.name}) is empty")
+        if length + subset.max_new_tokens > positions:
+            raise UserError(
+                f"the prompt of {example.id} ({subset.name}) has {length} tokens after truncation; with its "
+                f"{subset.max_new_tokens} new ones it exceeds the model's {positions} positions: "
+                "lower model.prompt_limit"
+            )
+        stop = stop_ids(model, tokenizer, protocol.newline_stops(subset))
+        return cls(encoded.ids, encoded.truncated, stop, subset.max_new_tokens, protocol.min_new_tokens(subset))
+
+
+def stop_ids(model: Any, tokenizer: Any, newline: bool) -> frozenset[int]:
+    """Every id that the tokenizer or the checkpoint calls an end; with `newline` also the newline's."""
+    named = [tokenizer.eos_token_id, getattr(model.generation_config, "eos_token_id", None)]
+    ids = {token for one in named for token in (one if isinstance(one, list) else [one]) if token is not None}
+    if newline:
+        ids.add(tokenizer.encode("\n", add_special_tokens=False)[-1])
+    return frozenset(ids)
+
+
+def answers(asked: Asked, grid: Sequence[Cell], model: Any, rows: int | None) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Prefill once, select for every cell, decode all cells together; yield each cell's tokens and measurements.
+
+    Costs that cells share are told in equal shares: a scoring among the budgets it served, a batch among its rows.
+    """
+    ids = torch.tensor(asked.ids)
+    with Meter() as filling:
+        filled = prefill(model, ids, union_of_needs(grid), asked.stop_ids, asked.min_new_tokens)
+    common = {
+        "prompt_tokens": len(asked.ids),
+        "truncated": asked.truncated,
+        "prefill_seconds": round(filling.seconds, 4),
+    }
+    chosen: list[tuple[Cell, Selection, Meter, int]] = []
+    for group in by_press(grid):
+        with Meter() as choosing:
+            selections = list(group[0].press.select_all(filled, [cell.budget for cell in group]))
+        chosen += [(cell, sel, choosing, len(group)) for cell, sel in zip(group, selections, strict=True)]
+    size = rows or len(chosen)
+    for first in range(0, len(chosen), size):
+        batch = chosen[first : first + size]
+        with Meter() as decoding:
+            texts = decode(filled, [selection for _, selection, _, _ in batch], asked.max_new_tokens)
+        for (cell, selection, choosing, share), tokens in zip(batch, texts, strict=True):
+            yield (
+                cell,
+                {
+                    "tokens": tokens,
+                    **common,
+                    "new_tokens": len(tokens),
+                    "entries": selection.entries,
+                    "bytes": selection.bytes(filled),
+                    "ties": selection.ties,
+                    "selection_seconds": round(choosing.seconds / share, 4),
+                    "decode_seconds": round(decoding.seconds / len(batch), 4),
+                    "peak_bytes": max(filling.peak, choosing.peak, decoding.peak),
+                    "rows": len(batch),
+                },
+            )
+
+
+def decode(filled: Prefill, selections: Sequence[Selection], n: int) -> list[list[int]]:
+    """Answers of up to n tokens on each selection, as one batch."""
+    return decode_rows([filled.session(selection) for selection in selections], n)
+
+
+def by_press(grid: Sequence[Cell]) -> list[list[Cell]]:
+    """Cells of one method together, so that its budgets share their scoring."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in grid:
+        groups.setdefault(cell.method, []).append(cell)
+    return list(groups.values())
+
+
+def provenance(config: dict[str, Any], model: Any, sources: dict[str, str]) -> dict[str, Any]:
+    """What made an answer: configuration, versions, code, device. Local paths are cut to their last name."""
+    cuda = torch.cuda.is_available() and str(model.device).startswith("cuda")
+    shown = {key: value for key, value in config.items() if key != "results"}
+    shown["model"] = {**config["model"], "name": Path(str(config["model"]["name"])).name}
+    if config["data"].get("path"):
+        shown["data"] = {**config["data"], "path": Path(config["data"]["path"]).name}
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": shown,
+        "sources": sources,
+        "revision": getattr(model.config, "_commit_hash", None),
+        "versions": {name: version(name) for name in VERSIONS} | {"python": platform.python_version()},
+        "code": code_version(),
+        "device": torch.cuda.get_device_name() if cuda else f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "seed": None,  # greedy decoding draws nothing at random
+    }
+
+
+def code_version() -> dict[str, Any]:
+    """Commit of the working tree and whether it has changes; empty outside a checkout."""
+    root = Path(__file__).resolve().parent.parent
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
+        changes = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"commit": commit.stdout.strip(), "dirty": bool(changes.stdout.strip())}

@@ -1,0 +1,182 @@
+"""Stored answers: one folder per run, append-only JSON lines, made so that no accident loses or mixes any.
+
+A process never writes into a file that another one may write to, nor into one that it finds: each opens a new
+file per subset. What a killed process leaves is complete lines and at most one torn last line, which is ignored.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from eval.errors import UserError
+
+FORMAT = 1
+
+
+def digest(value: Any) -> str:
+    """Eight hexadecimal digits of the SHA-256 of a value's canonical JSON."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """What a run's answers depend on. `identity` holds all of it; the rest is there to be read in a path."""
+
+    data: str
+    model: str
+    method: str
+    budget: int | None
+    identity: dict[str, Any]
+
+    @property
+    def path(self) -> Path:
+        """data/model/method-budget-hash."""
+        budget = "" if self.budget is None else f"-{self.budget}"
+        return Path(self.data) / self.model / f"{self.method}{budget}-{digest(self.identity)}"
+
+
+class Store:
+    """The answers of one run."""
+
+    def __init__(self, root: Path, key: RunKey) -> None:
+        """Open the run's folder under `root`; nothing is written before the first answer.
+
+        Raises UserError if the folder was written by another format or for another identity.
+        """
+        self.key = key
+        self.folder = root / key.path
+        self._files: dict[str, int] = {}
+        manifest = self.folder / "manifest.json"
+        if manifest.exists():
+            _check(manifest, key.identity)
+
+    def answers(self, subset: str) -> dict[str, dict[str, Any]]:
+        """Every stored answer of a subset by `_id`; of two for one example the first file's counts.
+
+        Raises UserError for a line, other than a torn last one, that is not an answer.
+        """
+        return stored(self.folder, subset)
+
+    def append(self, subset: str, answer: dict[str, Any], made_by: dict[str, Any]) -> None:
+        """Write one answer through to the disk.
+
+        Raises UserError if the disk is full or the folder cannot be written to; what is stored stays.
+        """
+        line = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        try:
+            if subset not in self._files:
+                self._files[subset] = self._open(subset, made_by)
+            written = 0
+            while written < len(line):
+                written += os.write(self._files[subset], line[written:])
+            os.fsync(self._files[subset])
+        except OSError as error:
+            raise UserError(_write_failure(self.folder, error)) from error
+
+    def _open(self, subset: str, made_by: dict[str, Any]) -> int:
+        """Create the next free file of the subset; creating exclusively is atomic, on NFS too."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        manifest = self.folder / "manifest.json"
+        if not manifest.exists():
+            _write_whole(manifest, {"format": FORMAT, "identity": self.key.identity})
+        if not self._files:
+            _write_whole(self.folder / "runs" / f"{uuid.uuid4().hex[:12]}.json", made_by)
+        for number in range(1, 1_000_000):
+            name = f"{subset}.jsonl" if number == 1 else f"{subset}.{number}.jsonl"
+            try:
+                return os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+            except FileExistsError:
+                continue
+        raise UserError(f"{self.folder} holds a million files of {subset}: merge them")
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+
+
+def stored(folder: Path, subset: str) -> dict[str, dict[str, Any]]:
+    """Every answer of a subset in a run's folder by `_id`; of two for one example the first file's counts.
+
+    Raises UserError for a line, other than a torn last one, that is not an answer.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    parts = [path for path in folder.glob(f"{subset}*.jsonl") if path.name.split(".")[0] == subset]
+    for path in sorted(parts, key=lambda path: (len(path.name), path.name)):
+        for answer in _lines(path):
+            found.setdefault(answer["_id"], answer)
+    return found
+
+
+def stored_subsets(folder: Path) -> list[str]:
+    """Return the names of the subsets that a run's folder has files of."""
+    return sorted({path.name.split(".")[0] for path in folder.glob("*.jsonl")})
+
+
+def stored_identity(folder: Path) -> dict[str, Any]:
+    """Return what the answers in a run's folder depend on.
+
+    Raises UserError for an unreadable manifest, another format, or settings that are not the folder's.
+    """
+    manifest = folder / "manifest.json"
+    identity = _read(manifest)
+    if not folder.name.endswith(f"-{digest(identity)}"):
+        raise UserError(f"{manifest} names other settings than its folder's hash; use another results= folder")
+    return identity
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is torn, or nothing
+        try:
+            answer = json.loads(line.decode("utf-8"))
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict) or not isinstance(answer.get("_id"), str):
+            raise UserError(f"{path}, line {number}: not a stored answer; move the file away to redo its examples")
+        yield answer
+
+
+def _check(manifest: Path, identity: dict[str, Any]) -> None:
+    if _read(manifest) != json.loads(json.dumps(identity)):
+        raise UserError(f"{manifest} names other settings than its folder's hash; use another results= folder")
+
+
+def _read(manifest: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+        written, identity = content["format"], content["identity"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{manifest} is unreadable ({type(error).__name__}); use another results= folder") from error
+    if written != FORMAT:
+        raise UserError(
+            f"{manifest.parent} was written in format {written}, this version writes format {FORMAT}: "
+            "use another results= folder"
+        )
+    if not isinstance(identity, dict):
+        raise UserError(f"{manifest} holds no settings; use another results= folder")
+    return identity
+
+
+def _write_whole(path: Path, content: dict[str, Any]) -> None:
+    """Put a complete file in place, so that no reader sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    scratch.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(scratch, path)
+
+
+def _write_failure(folder: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left for {folder}: free some and run the same command again; stored answers are kept"
+    return f"cannot write to {folder} ({error.strerror}): choose a writable folder with results=PATH"
