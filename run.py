@@ -2,16 +2,18 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from eval.errors import UserError
 from eval.mistakes import explain
 
+CONF = str(Path(__file__).resolve().parent / "conf")
 
-@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+
+@hydra.main(version_base="1.3", config_path=CONF, config_name="config")
 def app(config: DictConfig) -> None:
     settings: Any = OmegaConf.to_container(config, resolve=True)
     from eval.runner import run  # after Hydra: `--help` must not wait for torch
@@ -23,19 +25,15 @@ def main() -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the lines below instead of Hydra's printer
     try:
         app()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         print("interrupted: stored answers are kept, the same command goes on from here", file=sys.stderr)
         return 130
     except Exception as error:
-        message = explain(error)
-        if message is None:
+        if (message := explain(error)) is None:
             raise
         print(f"error: {message}", file=sys.stderr)
-    else:
-        return 0
-    return 1
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Hydra's and OmegaConf's complaints about a command line, told in one line."""
+"""What went wrong by the user's doing, told in one line; Hydra's own complaints among it."""
 
 import re
 from pathlib import Path
@@ -12,13 +12,17 @@ from hydra.errors import (
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from eval.errors import nearest
+from eval.errors import UserError, nearest
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
 
 def explain(error: Exception) -> str | None:
-    """Return one line for a mistake in the configuration, None for any other error."""
+    """Return one line for a user's mistake, None for any other error."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}; choose a writable folder with results=PATH"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return f"unknown {group} '{name}'{nearest(name, (path.stem for path in (CONF / group).glob('*.yaml')))}"

@@ -22,6 +22,7 @@ from eval.examples import Example
 from eval.measure import Meter
 from eval.plan import Cell, Protocol, cells, union_of_needs
 from eval.progress import Reporter
+from eval.store import check_writable
 from eval.summary import summary
 from eval.truncation import encode
 
@@ -50,12 +51,16 @@ def run(config: dict[str, Any]) -> None:
     grid = cells(config, inputs, protocol)
     for warning in inputs.warnings:
         print(f"note: {warning}", file=sys.stderr)
+    if not inputs.examples:
+        print(f"shard {config['shard']} holds no example of these subsets: nothing to do", file=sys.stderr)
+        return
     todo = list(missing(grid, inputs.examples))
     asked = len(grid) * len(inputs.examples)
     left = sum(len(lacking) for _, lacking in todo)
     print(f"{asked - left} of {asked} answers are stored, {left} to do", file=sys.stderr)
     try:
         if todo:
+            check_writable(Path(config["results"]))
             answer_all(config, protocol, todo, rows, inputs.sources)
     except UsageError as error:
         raise UserError(str(error)) from error

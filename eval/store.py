@@ -135,6 +135,17 @@ def stored_identity(folder: Path) -> dict[str, Any]:
     return identity
 
 
+def check_writable(root: Path) -> None:
+    """Raise UserError if nothing can be written under `root`: better now than after the first answer."""
+    probe = root / f".probe-{uuid.uuid4().hex[:8]}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(_write_failure(root, error)) from error
+
+
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is torn, or nothing

@@ -14,3 +14,11 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("needs real LongBench records in ../shared, which this clone does not have")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny random-weight model."""
+    from tests.tiny import write
+
+    return write(tmp_path_factory.mktemp("models") / "tiny")

@@ -5,10 +5,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
-import twin
-from models import prompt, tiny
 from torch import Tensor
-from twin_model import Kept, Trace, forward
 
 from baselines.h2o import H2O
 from baselines.laq import LAQ
@@ -16,6 +13,9 @@ from baselines.pyramidkv import PyramidKV
 from baselines.snapkv import SnapKV
 from baselines.streaming_llm import StreamingLLM
 from echokv import EchoKV, Needs, Prefill, Press, Selection, prefill
+from tests import twin
+from tests.models import prompt, tiny
+from tests.twin_model import Kept, Trace, forward
 
 WORKSPACE = 160
 EVERYTHING = Needs(window=32, column_sums=True)  # one prefill serves every policy below

@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import twin
-from models import ARCHITECTURES, build, prompt, tiny
-from policies import ALL, EVERYTHING, POLICIES, VARIANTS, as_lists, close, compare, shared_prefill, trace
 
 from baselines.full import FullKV
 from baselines.h2o import H2O
@@ -20,6 +17,9 @@ from baselines.snapkv import SnapKV
 from baselines.streaming_llm import StreamingLLM
 from echokv import EchoKV, UsageError, prefill
 from echokv.scores import attention_mass, column_sums
+from tests import twin
+from tests.models import ARCHITECTURES, build, prompt, tiny
+from tests.policies import ALL, EVERYTHING, POLICIES, VARIANTS, as_lists, close, compare, shared_prefill, trace
 
 LENGTH = 200
 BUDGET = 96

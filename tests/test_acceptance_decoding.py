@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-import twin
-from models import ARCHITECTURES, KINDS, prompt, tiny
-from policies import ALL, EVERYTHING, POLICIES, as_lists, close, shared_prefill, trace
 from torch import Tensor
 from transformers import PreTrainedModel
-from twin_model import decode, forward, rotate
 
 from baselines.full import FullKV
 from echokv import EchoKV, decode_rows, prefill
+from tests import twin
+from tests.models import ARCHITECTURES, KINDS, prompt, tiny
+from tests.policies import ALL, EVERYTHING, POLICIES, as_lists, close, shared_prefill, trace
+from tests.twin_model import decode, forward, rotate
 
 LENGTH = 200
 BUDGET = 96

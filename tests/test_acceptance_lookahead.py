@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 import torch
-import twin
-from models import ARCHITECTURES, counting, prompt, tiny
-from policies import ALL, EVERYTHING, WORKSPACE, as_lists, close, compare, shared_prefill, trace
-from twin_model import Trace, decode, forward
 
 from baselines.full import FullKV
 from baselines.laq import LAQ
 from echokv import EchoKV, Prefill, prefill
+from tests import twin
+from tests.models import ARCHITECTURES, counting, prompt, tiny
+from tests.policies import ALL, EVERYTHING, WORKSPACE, as_lists, close, compare, shared_prefill, trace
+from tests.twin_model import Trace, decode, forward
 
 LENGTH = 200
 BUDGET = 96

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from twin_model import Kept, Trace, forward, greedy, join, rotate
+
+from tests.twin_model import Kept, Trace, forward, greedy, join, rotate
 
 Scores = list[list[list[float]]]  # [layer][head][L], protected tokens +inf
 
@@ -172,7 +173,8 @@ def lookahead(
     trace, token, produced = prompt, greedy(prompt.logits, stop if minimum else ()), 1
     for size in sizes:
         workspace = build(rounds[-1].queries if rounds else [])
-        tokens, steps = [], []
+        tokens: list[int] = []
+        steps: list[list[Tensor]] = []
         while len(tokens) < size:
             trace = forward(prompt.model, [token], trace, workspace)
             tokens.append(token)

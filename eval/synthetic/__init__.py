@@ -1,7 +1,7 @@
 """Synthetic long-context records in LongBench's form, made from a seed alone.
 
-Every record carries the exact character spans of its evidence. It depends on the arguments of `make` and on the
-templates in conf/subset alone: on no model, tokenizer or platform.
+Every record carries the exact character spans of its evidence. It depends on the arguments of `make` and on
+the templates in conf/subsets alone: on no model, tokenizer or platform.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ TASKS: tuple[str, ...] = tuple(_TASKS)
 
 LENGTHS = (512, 32_768)
 FACTS = (1, 8)
-_FILL = 0.985  # of the asked length: the estimate errs by about a percent, and a prompt must not come out longer
+_FILL = 0.98  # of the asked length: the estimate errs by a percent or two, a prompt must not be longer
 
 
 def make(
@@ -37,10 +37,11 @@ def make(
 ) -> dict[str, Any]:
     """Return record number `index` of `task`.
 
-    `length` is the size of the task's prompt in tokens, template included, chat wrapper not. `dispersion` says how
-    far the pieces of evidence lie apart (0: neighbours, 1: over the whole context but its end; syn_facts, syn_hops,
-    syn_summary), `facts` how many there are (syn_facts, syn_summary); other tasks only note them in `_id`. Records
-    of syn_facts and syn_summary that differ in `dispersion` alone have the same sentences.
+    `length` is the size of the task's prompt in tokens, template included, chat wrapper not. `dispersion` says
+    how far the pieces of evidence lie apart (0: neighbours, 1: over the whole context but its end; for
+    syn_facts, syn_hops, syn_summary) and `facts` how many there are (for syn_facts, syn_summary); the other
+    tasks note both in `_id` alone. Records of syn_facts and syn_summary that differ in nothing but `dispersion`
+    have the same sentences.
 
     Raises UserError if the task is unknown or a setting is out of its range.
     """

@@ -3,7 +3,7 @@
 from random import Random
 
 from eval.synthetic.layout import Draft, Piece, join, tokens
-from eval.synthetic.words import ANIMAL, COLOR, FOOD, MATERIAL, OBJECT, PLACE, VERB
+from eval.synthetic.words import ANIMAL, COLOR, FOOD, MATERIAL, OBJECT, SETTING, VERB
 
 _PARAMETERS = (*FOOD, *MATERIAL, *COLOR, *ANIMAL)
 _STATEMENTS = (
@@ -25,16 +25,15 @@ def completion(rng: Random, budget: int, dispersion: float, facts: int) -> Draft
     # An object comes again only when all have had their turn, so that names are easy to tell apart.
     verbs, things = rng.sample(VERB, len(VERB)), rng.sample(OBJECT, len(OBJECT))
     names = [f"{verbs[(i + j) % len(VERB)]}_{thing}" for i in range(len(VERB)) for j, thing in enumerate(things)]
-    # Names without a space before them cost a little more than the estimate knows.
-    budget = int(budget * 0.98)
     called = [_signature(rng) for _ in range(_SHOWN + 1)]
     calls = [f"{name}({arguments})" for name, arguments in zip(names, called, strict=False)]
     question = f"{names[_SHOWN]}("
     functions = [_function(rng, name, arguments) for name, arguments in zip(names, called, strict=False)]
-    left = budget - sum(map(tokens, [_NOTE, *calls, question, *map("\n".join, functions)])) - 2 * len(calls)
+    left = budget - sum(map(tokens, [_NOTE, *calls[:_SHOWN], question, *map("\n".join, functions)]))
+    left -= 4 * len(calls)  # the lines between, and what names without a space before them cost
     for name in names[_SHOWN + 1 :]:
         body = _function(rng, name, _signature(rng))
-        cost = tokens("\n".join(body)) + 1
+        cost = tokens("\n".join(body)) + 2
         if cost > left:
             break
         left -= cost
@@ -67,8 +66,8 @@ def _function(rng: Random, name: str, arguments: str) -> list[str]:
 def _constants(rng: Random, budget: int) -> list[str]:
     """Return lines for the head of the module that use up `budget`."""
     lines: list[str] = []
-    for place in rng.sample(PLACE, len(PLACE)):
-        line = f"{place} = {rng.randint(2, 9)}"
+    for name in rng.sample(SETTING, len(SETTING)):
+        line = f"{name} = {rng.randint(2, 9)}"
         budget -= tokens(line) + 1
         if budget < 0:
             break

@@ -64,7 +64,7 @@ def two_hops(rng: Random, budget: int, dispersion: float, facts: int) -> Draft:
     """A person's ship (team, paper, club) told in one document, its captain (trainer, ...) in another.
 
     Every document tells of a person and of a captain, so only the chain leads to the answer, which names the
-    ship and the captain. At dispersion 0 the two documents are neighbours; the last document is never one of them.
+    ship and the captain. At dispersion 0 the two documents are neighbours; the last one is never among them.
     """
     count = min(_MOST_DOCUMENTS, max(3, budget // _DOCUMENT))
     kind, role = rng.choice(_CHAINS)
@@ -74,10 +74,10 @@ def two_hops(rng: Random, budget: int, dispersion: float, facts: int) -> Draft:
     asked, other = rng.sample((first, second + 1), 2)
     homes = rng.sample([i for i in range(count) if i != other], count - 1)
     homes.insert(asked, other)  # the thing of person i is told about in document homes[i]
-    told = [f"The {kind} of {who} is {things[home]}." for who, home in zip(names, homes, strict=False)]
+    told = [f"The {kind} of {who} is called {things[home]}." for who, home in zip(names, homes, strict=False)]
     led = [f"The {role} of {thing} is {head}." for thing, head in zip(things, names[count:], strict=True)]
     ask = f"What is the {kind} of {names[asked]}, and who is its {role}?"
-    question = f"{ask}\nAnswer: The {kind} of {names[asked]} is"
+    question = f"{ask}\nAnswer: The {kind} of {names[asked]} is called"
     heads = [f"Document {i + 1}:" for i in range(count)]
     left = budget - sum(map(tokens, [question, *heads, *told, *led])) - 2 * count
     filler = Filler(rng)

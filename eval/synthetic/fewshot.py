@@ -6,18 +6,18 @@ from eval.synthetic.layout import TAIL, Draft, Piece, join, tokens
 from eval.synthetic.prose import draw
 from eval.synthetic.words import POOLS
 
-# Topics and what their class may be called.
+# The pool of a topic's words: what the questions call it, and what its class may be called.
 _TOPICS = {
-    "animal": ("Living creature", "Beast", "Wildlife"),
-    "food": ("Something to eat", "Kitchen goods", "Nourishment"),
-    "color": ("Shade", "Paint and dye", "Hue"),
-    "weather": ("Sky and climate", "Forecast", "State of the air"),
-    "trade": ("Occupation", "Profession", "Way to earn money"),
-    "town": ("Geography", "Settlement", "Spot on the map"),
-    "material": ("Substance", "Raw stuff", "What things are made of"),
-    "month": ("Part of the year", "Calendar", "Time span"),
-    "craft": ("Activity", "Pastime", "Skill"),
-    "object": ("Household item", "Tool or thing", "Possession"),
+    "animal": ("animal", ("Animal kingdom", "Animal life", "About animals")),
+    "food": ("food", ("Food and drink", "Food store", "About food")),
+    "color": ("color", ("Color and paint", "Color theory", "About colors")),
+    "weather": ("weather", ("Weather report", "Weather and sky", "About weather")),
+    "trade": ("job", ("Job market", "Job and career", "About jobs")),
+    "town": ("town", ("Town and country", "Town map", "About towns")),
+    "material": ("material", ("Material goods", "Material science", "About materials")),
+    "month": ("month", ("Month and season", "Month by month", "About months")),
+    "craft": ("hobby", ("Hobby and leisure", "Hobby club", "About hobbies")),
+    "object": ("tool", ("Tool box", "Tool and machine", "About tools")),
 }
 _QUESTIONS = (  # the topic comes last, close to the type: a small model has to see that it decides
     "Is {mark} a {adjective} {topic}?",
@@ -33,7 +33,7 @@ _MISSES = 24
 
 def classification(rng: Random, budget: int, dispersion: float, facts: int) -> Draft:
     """Questions with their types; the examples of the asked type are the evidence."""
-    labels = {topic: rng.choice(names) for topic, names in _TOPICS.items()}
+    labels = {topic: rng.choice(names) for topic, (_, names) in _TOPICS.items()}
     asked = rng.choice(list(labels))
     question = f"Question: {_ask(rng, asked)}\nType:"
     budget -= tokens(question)
@@ -64,5 +64,5 @@ def _shots(rng: Random, budget: int, labels: dict[str, str], seen: set[str]) -> 
 
 
 def _ask(rng: Random, topic: str) -> str:
-    text = rng.choice(_QUESTIONS).replace("{topic}", topic)
+    text = rng.choice(_QUESTIONS).replace("{topic}", _TOPICS[topic][0])
     return draw(text, rng, mark=rng.choice(POOLS[topic]))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-# One token each: a word, a digit, the space before a number, line ends with the indentation, any other sign.
+# One token each: a word, a digit, the space before a number, line ends with indentation, any other sign.
 _TOKEN = re.compile(r"[A-Za-z]+|[0-9]| (?=[0-9])|\n\s*|[^\sA-Za-z0-9]")
 
 # No evidence lies in the last so many tokens of a context: there a recent window alone would answer.
@@ -44,7 +44,7 @@ def scatter(count: int, slots: int, dispersion: float, rng: Random) -> list[int]
     """
     base = rng.random()
     parts = [(i + rng.random()) / count for i in range(count)]
-    return [int(slots * (base * (1 - dispersion) + part * dispersion)) for part in parts]
+    return [min(slots - 1, int(slots * (base * (1 - dispersion) + part * dispersion))) for part in parts]
 
 
 def early_slots(rows: Iterable[Sequence[str]]) -> int:

@@ -71,10 +71,9 @@ def draw(pattern: str, rng: Random, **fixed: str) -> str:
 
 def people(rng: Random, count: int) -> list[str]:
     """Return `count` different full names; first names repeat only when there are more people than names."""
-    firsts = [name for _ in range(count // len(FIRST) + 1) for name in rng.sample(FIRST, len(FIRST))]
-    lasts = [name for _ in range(count // len(LAST) + 2) for name in rng.sample(LAST, len(LAST))]
-    names = dict.fromkeys(f"{first} {last}" for first, last in zip(firsts, lasts, strict=False))
-    return list(names)[:count]
+    firsts, lasts = rng.sample(FIRST, len(FIRST)), rng.sample(LAST, len(LAST))
+    rounds = (divmod(i, len(firsts)) for i in range(count))
+    return [f"{firsts[place]} {lasts[(place + turn) % len(lasts)]}" for turn, place in rounds]
 
 
 class Filler:

@@ -12,7 +12,7 @@ _PLANS = (
     "close the {place} every {day} in {month}",
     "move the {object} from the {place} to the {place}",
     "pay the {trade} for {number} days of {craft}",
-    "plant {number} {food} trees behind the {place}",
+    "plant {number} {color} trees behind the {place}",
     "lend the {color} {object} to the {trade} from {town}",
     "open a school of {craft} in {month}",
 )

@@ -72,6 +72,7 @@ MONTH = _words("January February March April June July August September October 
 EMBLEM = _words("""
     Apollo Atlas Bronze Cedar Comet Copper Coral Crystal Delta Eagle Falcon Harbor Iris Maple Nova Ocean
     Olive Orbit Pearl Raven Saturn Sierra Summit Tiger Willow""")  # names of ships, teams and papers
+SETTING = _words("market church library station school bridge mill inn hospital museum court park tower bank office")
 VERB = _words("paint repair move sell polish measure carry count wash store borrow burn lend weigh wrap")
 PAST = _words("painted repaired moved sold polished measured carried counted washed stored borrowed weighed wrapped")
 CRAFT = _words("painting cooking sewing fishing singing hunting printing building writing dancing riding swimming")

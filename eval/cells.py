@@ -1,0 +1,142 @@
+"""The cells of a table: scores of a method and budget on a task with their statistics and what they cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from eval import paper, score, statistics, subsets
+from eval.collect import MEASURED, Key, label
+from eval.errors import UserError
+from eval.metrics import Edit
+
+AVERAGE = "average"  # the `subset` of a row that averages all tasks
+
+
+def scored(frame: pd.DataFrame, edit: Edit) -> pd.DataFrame:
+    """Add `score` (percent) and, for code, `other_edit`: the score by the other edit similarity.
+
+    Raises:
+        UserError: a score that is not a number.
+    """
+    other: Edit = "difflib" if edit == "levenshtein" else "levenshtein"
+    parts = []
+    for name, part in frame.groupby("subset", sort=False):
+        subset, rows = subsets.load(name), part.to_dict("records")
+        code = subset.metric == "code_sim"
+        second = score.points(subset, rows, other) if code else math.nan
+        parts.append(part.assign(score=score.points(subset, rows, edit), edit=edit if code else "", other_edit=second))
+    whole = pd.concat(parts)
+    for row in whole[~np.isfinite(whole["score"])].itertuples():
+        raise UserError(f"{row.method} {row.subset}: the score of _id {row.Index!r} is not a number")
+    return whole
+
+
+def columns(frame: pd.DataFrame, names: Sequence[str] | None = None) -> list[str]:
+    """Return a table's tasks in order: those asked for, else the 16 English ones if there is any, else all."""
+    if names is not None:
+        return list(names)
+    present = set(frame["subset"])
+    if present.intersection(subsets.ENGLISH):
+        return list(subsets.ENGLISH)
+    order = {name: place for place, name in enumerate(subsets.names())}
+    return sorted(present, key=lambda name: (name.endswith("_e"), order[name.removesuffix("_e")]))
+
+
+def cells(frame: pd.DataFrame, names: Sequence[str], against: str = "laq") -> pd.DataFrame:
+    """Return one row per method, budget and task, and per method and budget the average over all tasks at hand.
+
+    The average is left out for a method that lacks a task which another one has. `against` names the method of
+    the paired differences, at the same budget. `p_holm` corrects for all single tasks, or for all averages.
+    """
+    by_key = {key_of(*key): part for key, part in frame.groupby(["method", "budget"], dropna=False, sort=False)}
+    scores = {key: _by_subset(part, names) for key, part in by_key.items()}
+    tasks = [name for name in names if any(name in one for one in scores.values())]
+    found = []
+    for key, part in by_key.items():
+        reference = scores.get((against, key[1]), scores.get((against, None), {})) if key[0] != against else {}
+        for name in [name for name in tasks if name in scores[key]]:
+            about = _about(part[part["subset"] == name], subsets.load(name).records)
+            found.append(_cell(key, name, about, [scores[key][name]], [reference[name]] if name in reference else None))
+        if all(name in scores[key] for name in tasks):
+            about = _about(part[part["subset"].isin(tasks)], sum(subsets.load(name).records or 0 for name in tasks))
+            about |= {"edit": "", "other_edit": math.nan, "tasks": len(tasks)}
+            others = [reference[name] for name in tasks] if all(name in reference for name in tasks) else None
+            found.append(_cell(key, AVERAGE, about, [scores[key][name] for name in tasks], others))
+    table = pd.DataFrame(found)
+    table["budget"] = table["budget"].astype("Int64")
+    table["against"] = np.where(table["p"].isna(), "", against)
+    average = table["subset"] == AVERAGE
+    for family in (average, ~average):
+        table.loc[family, "p_holm"] = statistics.holm(list(table.loc[family, "p"]))
+    return table
+
+
+def missing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Name, per method and budget, the examples that it lacks and others have, in tasks that it has at all."""
+    everything = {name: set(part["_id"]) for name, part in frame.groupby("subset")}
+    said = []
+    for key, part in frame.groupby(["method", "budget"], dropna=False, sort=False):
+        counts = part["subset"].value_counts()
+        lacking = {name: len(everything[name]) - counts[name] for name in names if name in counts}
+        listed = [f"{n} of {len(everything[name])} in {name}" for name, n in lacking.items() if n]
+        if listed:
+            said.append(f"{label(key_of(*key))} lacks examples that others have: {', '.join(listed)}")
+    return said
+
+
+def key_of(method: str, budget: Any) -> Key:
+    """Return the key of a data frame's row."""
+    return method, None if pd.isna(budget) else int(budget)
+
+
+def _by_subset(part: pd.DataFrame, names: Sequence[str]) -> dict[str, pd.Series]:
+    return {name: own.set_index("_id")["score"] for name, own in part.groupby("subset") if name in names}
+
+
+def _about(part: pd.DataFrame, records: int | None) -> dict[str, Any]:
+    """What a cell says of its answers besides their scores; the cost columns are means per answer."""
+    other = part["other_edit"].mean()
+    first = part.iloc[0]
+    return {
+        "model": first["model"],
+        "preset": first["preset"],
+        "settings": first["settings"],
+        "edit": first["edit"],
+        "other_edit": other,
+        "n": len(part),
+        "records": records,
+        "tasks": 1,
+        **{name: part[name].mean() for name in MEASURED},
+    }
+
+
+def _cell(
+    key: Key, subset: str, about: dict[str, Any], own: list[pd.Series], others: list[pd.Series] | None
+) -> dict[str, Any]:
+    found = statistics.estimate([values.to_numpy() for values in own])
+    published = None
+    if subset != AVERAGE or about["tasks"] == len(subsets.ENGLISH):
+        published = paper.score(about["model"], *key, subset)
+    printed = math.nan if published is None else published
+    return {
+        "method": key[0], "budget": key[1], "subset": subset, "score": found.mean, "standard_error": found.error,
+        "low": found.low, "high": found.high, "paper": printed, "difference": found.mean - printed,
+        **_paired(own, others), **about,
+    }  # fmt: skip
+
+
+def _paired(own: list[pd.Series], others: list[pd.Series] | None) -> dict[str, float]:
+    """Compare with the other method on the examples that both have."""
+    pairs = [one.align(other, join="inner") for one, other in zip(own, others, strict=True)] if others else []
+    names = ("paired_difference", "paired_error", "paired_low", "paired_high", "p")
+    if not pairs or any(pair[0].empty for pair in pairs):
+        return {"pairs": 0, **dict.fromkeys(names, math.nan)}
+    left, right = ([pair[side].to_numpy() for pair in pairs] for side in (0, 1))
+    found = statistics.difference(left, right)
+    values = (found.mean, found.error, found.low, found.high, found.p)
+    return {"pairs": sum(map(len, left)), **dict(zip(names, values, strict=True))}

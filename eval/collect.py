@@ -1,0 +1,207 @@
+"""Stored answers as a data frame, one row an answer, with everything refused that one table cannot hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from eval import score, store, subsets
+from eval.errors import UserError, nearest
+from eval.presets import deviation
+
+Key = tuple[str, int | None]  # a method and its budget, None for FullKV
+
+MEASURED = ("entries", "bytes", "prefill_seconds", "selection_seconds", "decode_seconds", "peak_bytes", "new_tokens")
+_ALIKE = ("data", "model", "protocol")  # runs that differ here make no table
+
+
+@dataclass(frozen=True)
+class Run:
+    """A folder of stored answers and what they depend on."""
+
+    folder: Path
+    method: str
+    budget: int | None
+    identity: dict[str, Any]
+
+    @property
+    def key(self) -> Key:
+        return self.method, self.budget
+
+    @property
+    def model(self) -> str:
+        """The model's label."""
+        return self.folder.parent.name
+
+    @property
+    def settings(self) -> str:
+        """The hash that stands for all of the run's settings."""
+        return self.folder.name.rsplit("-", 1)[-1]
+
+    @property
+    def label(self) -> str:
+        return label(self.key)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The runs of a table and one row an answer, all of one preset."""
+
+    runs: list[Run]
+    frame: pd.DataFrame
+    preset: str
+    deviation: str  # rules in which all of the runs differ from the preset
+    left_out: tuple[str, ...]  # runs that differ from it while others follow it
+
+
+def label(key: Key) -> str:
+    """The method and its budget in words."""
+    return key[0] if key[1] is None else f"{key[0]} {key[1]}"
+
+
+def find(results: Path, data: str, model: str, where: Mapping[str, str] | None = None) -> list[Run]:
+    """Return the runs in `results/DATA/MODEL`, without those that have another value for a setting in `where`.
+
+    where: settings by their dotted names in a manifest, such as {"method.workspace": "1024"}. A run that has no
+        such setting stays.
+
+    Raises:
+        UserError: no such folder or no run in it, or an unreadable manifest.
+    """
+    folder = results / data / model
+    if not folder.is_dir():
+        present = sorted({str(path.parent.parent.relative_to(results)) for path in results.glob("*/*/*/manifest.json")})
+        remedy = nearest(f"{data}/{model}", present) if present else "; answer the examples first with python run.py"
+        raise UserError(f"no answers of {model} on {data} in {results}{remedy}")
+    runs = [_run(path.parent) for path in sorted(folder.glob("*/manifest.json"))]
+    kept = [run for run in runs if all(_matches(run.identity, *item) for item in (where or {}).items())]
+    if not kept:
+        settings = " ".join(f"{name}={value}" for name, value in (where or {}).items())
+        raise UserError(f"{folder} holds no run{f' with {settings}' if settings else ''}; see its manifest.json files")
+    return kept
+
+
+def answers(runs: Sequence[Run], preset: str | None = None, names: Sequence[str] | None = None) -> Answers:
+    """Return the stored answers of runs that may stand in one table.
+
+    preset: only answers made under it; None if all were made under one.
+    names: subsets to take; None for all.
+
+    Where some runs follow the preset's protocol and others do not, the latter are left out.
+
+    Raises:
+        UserError: settings that differ where they must agree, two runs for one cell, several presets, an unknown
+            subset, an empty file, an answer that cannot be scored, different inputs under one _id.
+    """
+    found = [row for run in runs for row in _answers(run, names)]
+    if not found:
+        raise UserError(f"{runs[0].folder.parent} holds no answers of {', '.join(names or ['any subset'])}")
+    preset = _preset(sorted({row["preset"] for row in found}), preset)
+    found = [row for row in found if row["preset"] == preset]
+    used = [run for run in runs if run.folder in {row["folder"] for row in found}]
+    apart = {run.folder: deviation(run.identity.get("protocol", {}), preset, run.model) for run in used}
+    kept = used if all(apart.values()) else [run for run in used if not apart[run.folder]]
+    _check_alike(kept)
+    frame = pd.DataFrame(row for row in found if row["folder"] in {run.folder for run in kept})
+    frame["budget"] = frame["budget"].astype("Int64")
+    _check_inputs(frame)
+    left_out = tuple(f"{run.folder.name} ({apart[run.folder]})" for run in used if run not in kept)
+    return Answers(kept, frame.drop(columns="folder"), preset, apart[kept[0].folder], left_out)
+
+
+def _run(folder: Path) -> Run:
+    identity = store.stored_identity(folder)
+    try:
+        return Run(folder, identity["method"]["name"], identity["budget"], identity)
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{folder / 'manifest.json'} names no method and budget; move it away") from error
+
+
+def _matches(identity: Mapping[str, Any], name: str, value: str) -> bool:
+    found: Any = identity
+    for part in name.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            return True
+        found = found[part]
+    return str(found) == value
+
+
+def _answers(run: Run, names: Sequence[str] | None) -> Iterable[dict[str, Any]]:
+    for name in store.stored_subsets(run.folder):
+        if names is not None and name not in names:
+            continue
+        where = run.folder / f"{name}.jsonl"
+        try:
+            subset, rows = subsets.load(name), store.stored(run.folder, name)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+        if not rows:
+            raise UserError(f"{where} holds no answer: run the same command again to finish it, or delete the file")
+        for row in rows.values():
+            try:
+                _check(row, subset, run.model)
+            except UserError as error:
+                raise UserError(f"{where}, _id {row['_id']!r}: {error}") from error
+            about = {"method": run.method, "budget": run.budget, "subset": name, "settings": run.settings}
+            yield {**row, **about, "folder": run.folder}
+
+
+def _check(row: dict[str, Any], subset: subsets.Subset, model: str) -> None:
+    row.setdefault("all_classes", None)
+    score.check_row(row, subset)
+    if row.get("dataset", subset.name) != subset.name:
+        raise UserError(f"dataset is {row['dataset']!r} in the file of {subset.name}; move the line to its own file")
+    for name in ("model", "preset", "fingerprint"):
+        if not isinstance(row.get(name), str):
+            raise UserError(f"{name} must be a string; answers made by run.py have it")
+    if row["model"] != model:
+        raise UserError(f"answered by {row['model']!r}, in the folder of {model!r}; move the line to its own folder")
+    for name in MEASURED:
+        value = row.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise UserError(f"{name} must be a number, found {value!r}")
+
+
+def _preset(present: Sequence[str], asked: str | None) -> str:
+    if asked is None and len(present) > 1:
+        raise UserError(f"answers of several presets ({', '.join(present)}) make no table: choose one with --preset")
+    if asked is not None and asked not in present:
+        raise UserError(f"no answers of preset {asked!r}{nearest(asked, present)}")
+    return asked or present[0]
+
+
+def _check_inputs(frame: pd.DataFrame) -> None:
+    texts = frame.groupby(["subset", "_id"])["fingerprint"].nunique()
+    for subset, name in texts.index[texts > 1]:
+        raise UserError(f"_id {name!r} of {subset} stands for different inputs in different runs: redo the older ones")
+
+
+def _check_alike(runs: Sequence[Run]) -> None:
+    first: dict[Key, Run] = {}
+    for run in runs:
+        other = first.setdefault(run.key, run)
+        if other is not run:
+            raise UserError(
+                f"two runs of {run.label} with other settings ({_apart(other.identity, run.identity)}): "
+                f"{other.folder.name}, {run.folder.name}; choose with --where NAME=VALUE or move one away"
+            )
+        for part in _ALIKE:
+            if run.identity.get(part) != runs[0].identity.get(part):
+                names = _apart({part: runs[0].identity.get(part)}, {part: run.identity.get(part)})
+                raise UserError(
+                    f"{runs[0].folder.name} and {run.folder.name} make no table, they differ in {part} ({names}); "
+                    "choose with --where NAME=VALUE or --preset"
+                )
+
+
+def _apart(left: Any, right: Any, name: str = "") -> str:
+    """Name the settings in which two identities differ."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        keys = [key for key in sorted({*left, *right}) if left.get(key) != right.get(key)]
+        return ", ".join(_apart(left.get(key), right.get(key), f"{name}.{key}".strip(".")) for key in keys)
+    return f"{name}: {left}, {right}"

@@ -1,0 +1,82 @@
+"""Protocol gates: published scores that a faithful run of a 7B model meets, and what explains a miss.
+
+Sources: EchoKV (arXiv 2611.05903v1), Tables 3 and 4. Table 3 was made with a software stack whose FullKV scores
+on code lie 1.6 to 1.8 above those that the SnapKV and AdaKV repositories publish; both count as met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from eval import paper, subsets
+from eval.collect import Run, label
+
+BAND = 0.5
+_OLDER_STACK = {"lcc": 55.33, "repobench-p": 52.87}  # Mistral, FullKV, AdaKV repository
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The band in which a method's score on a task must lie, and the likely cause if it does not."""
+
+    method: str
+    budget: int | None
+    subset: str
+    low: float
+    high: float
+    cause: str
+
+
+_CHAT = "the chat rule differs (published: Mistral without a template, Qwen with it on all tasks)"
+_FULL_CAUSES = {
+    "multi_news": "the newline may act as a stop token",
+    "samsum": "the newline stop, the first-line rule or the chat rule differs",
+    "lcc": f"another edit similarity, tokenizer version or {_CHAT}",
+    "repobench-p": f"another edit similarity, tokenizer version or {_CHAT}",
+    "narrativeqa": "prompts may be truncated at another length than 31500 tokens",
+}
+_SELECTION = (
+    Gate("snapkv", 128, "trec", 47.5, 48.0, "one selection per KV head gives 45.0; published: per query head"),
+    Gate("snapkv", 128, "passage_retrieval_en", 65.7, 68.3, "one selection per KV head gives 64.5"),
+    Gate("pyramidkv", 128, "trec", 66.0, 66.0, "a window of 32 gives 51.0; published: 8"),
+    Gate("h2o", 128, "trec", 39.0, 39.0, "scores of all queries, not of the last 32, may be in use"),
+)
+
+
+def gates(model: str) -> list[Gate]:
+    """Return the gates of a model, none for one that no published row exists for."""
+    if model not in paper.TABLE_OF_MODEL:
+        return []
+    found = []
+    for subset in subsets.ENGLISH:
+        published = paper.score(model, "full", None, subset)
+        assert published is not None, f"no published FullKV score of {subset}"
+        older = _OLDER_STACK.get(subset, published) if model == "mistral" else published
+        found.append(Gate("full", None, subset, older, published, _FULL_CAUSES.get(subset, _CHAT)))
+    return found + (list(_SELECTION) if model == "mistral" else [])
+
+
+def warnings(cells: pd.DataFrame, runs: Sequence[Run], model: str) -> Iterator[str]:
+    """Yield a line for each gate that is not met or could not be tried.
+
+    A gate is tried on all records of a task; those of the evictions only where selection is per query head.
+    """
+    known = gates(model)
+    granularity = {run.key: run.identity["method"].get("granularity") for run in runs}
+    if known and ("full", None) not in granularity:
+        yield "Protocol gate not tried: FullKV was not run."
+    for gate in known:
+        row = cells[(cells["method"] == gate.method) & (cells["subset"] == gate.subset)]
+        row = row[row["budget"].isna() if gate.budget is None else row["budget"] == gate.budget]
+        if row.empty or (gate.budget and granularity[gate.method, gate.budget] != "query_head"):
+            continue
+        score, n, records = row.iloc[0][["score", "n", "records"]]
+        name = f"{label((gate.method, gate.budget))} on {gate.subset}"
+        band = f"{gate.low:.2f}" if gate.low == gate.high else f"{gate.low:.2f} to {gate.high:.2f}"
+        if n < records:
+            yield f"Protocol gate not tried: {name} has {n} of {records} records."
+        elif not gate.low - BAND <= score <= gate.high + BAND:
+            yield f"Warning: {name} scores {score:.2f}, published {band} (band {BAND}): {gate.cause}."

@@ -1,0 +1,143 @@
+"""From the cells of a table to its rows, marks and notes, whatever they are then written as."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from eval import subsets
+from eval.cells import AVERAGE, key_of
+
+MISSING = "--"
+TITLES = {  # rows of a table in this order; a method without a title comes last under its own name
+    "full": "FullKV",
+    "streamingllm": "StreamingLLM",
+    "h2o": "H2O",
+    "snapkv": "SnapKV",
+    "pyramidkv": "PyramidKV",
+    "laq": "LAQ",
+    "stage1_only": "EchoKV, stage 1 only",
+    "iterative_only": "EchoKV, iterative only",
+    "echokv": "EchoKV",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One number as printed, its standard error, and its place among the methods of its budget."""
+
+    text: str
+    error: str = ""
+    place: int = 0  # 1 best, 2 second best, 0 neither
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one budget."""
+
+    title: str
+    budget: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table ready to be written. Blocks are separated by a rule; the first is FullKV's, then one a budget."""
+
+    name: str
+    caption: str
+    groups: tuple[tuple[str, int], ...]  # title and number of columns
+    columns: tuple[str, ...]
+    blocks: tuple[tuple[Row, ...], ...]
+    notes: tuple[str, ...]
+
+
+def layout(
+    name: str, caption: str, cells: pd.DataFrame, shown: Sequence[str], notes: Iterable[str], errors: bool
+) -> Table:
+    """Arrange cells (`eval.cells.cells`) as rows per budget, with one column a task and one for the average.
+
+    shown: the tasks that have a column; a cell that is not there is printed as `MISSING`.
+    errors: whether standard errors are printed.
+    """
+    known = [subsets.load(task) for task in shown]
+    columns = (*shown, AVERAGE)
+    entries = {(*key_of(row.method, row.budget), row.subset): _entry(row, errors) for row in cells.itertuples()}
+    keys = list(dict.fromkeys((method, budget) for method, budget, _ in entries))
+    blocks = []
+    for budget in sorted({budget for _, budget in keys}, key=lambda budget: budget or 0):
+        own = sorted((method for method, other in keys if other == budget), key=_place)
+        grid = [[entries.get((method, budget, column), Entry(MISSING)) for column in columns] for method in own]
+        if budget is not None:
+            grid = [list(row) for row in zip(*(_placed(column) for column in zip(*grid, strict=True)), strict=True)]
+        said = MISSING if budget is None else str(budget)
+        blocks.append(tuple(Row(title(one), said, tuple(row)) for one, row in zip(own, grid, strict=True)))
+    titles = (*(subset.column for subset in known), average_title(cells, shown))
+    groups = tuple((name, len(list(same))) for name, same in groupby(subset.group for subset in known))
+    return Table(name, caption, groups, titles, tuple(blocks), tuple(notes))
+
+
+def title(method: str) -> str:
+    """Name a method for a reader."""
+    return TITLES.get(method, method)
+
+
+def average_title(cells: pd.DataFrame, shown: Sequence[str]) -> str:
+    """Name the average, with its number of tasks where it is not that of the 16 English ones."""
+    tasks = {int(row.tasks) for row in cells.itertuples() if row.subset == AVERAGE}
+    english = set(shown).intersection(subsets.ENGLISH)
+    return f"Avg of {tasks.pop()}" if english and tasks and tasks != {len(subsets.ENGLISH)} else "Avg"
+
+
+def markdown(table: Table) -> str:
+    """Return the table as GitHub Markdown: bold the best, underlined the second best of a budget."""
+    lines = [f"**{table.name.replace('table', 'Table ')}.** {_escape(table.caption)}", ""]
+    lines += [_line(["Method", "Budget", *map(_escape, table.columns)])]
+    lines += [_line(["---", *["---:"] * (len(table.columns) + 1)])]
+    for row in (row for block in table.blocks for row in block):
+        lines.append(_line([_escape(row.title), row.budget, *map(_cell, row.entries)]))
+    for note in table.notes:
+        lines += ["", _escape(note)]
+    return "\n".join(lines) + "\n"
+
+
+def _placed(column: Sequence[Entry]) -> list[Entry]:
+    """Mark the best and the second best; what is printed decides, so equal numbers share a mark."""
+    values = [float(entry.text) for entry in column if entry.text != MISSING]
+    if len(values) < 2:
+        return list(column)
+    places = {value: place for place, value in enumerate(sorted(set(values), reverse=True)[:2], 1)}
+    return [
+        entry if entry.text == MISSING else Entry(entry.text, entry.error, places.get(float(entry.text), 0))
+        for entry in column
+    ]
+
+
+def _place(method: str) -> tuple[int, str]:
+    return [*TITLES, method].index(method), method
+
+
+def _entry(row: Any, errors: bool) -> Entry:
+    shown = errors and math.isfinite(row.standard_error)
+    return Entry(f"{row.score:.2f}", f"{row.standard_error:.2f}" if shown else "")
+
+
+def _cell(entry: Entry) -> str:
+    marks = {0: ("", ""), 1: ("**", "**"), 2: ("<u>", "</u>")}[entry.place]
+    return marks[0] + entry.text + marks[1] + (f" ±{entry.error}" if entry.error else "")
+
+
+def _line(fields: Iterable[str]) -> str:
+    return f"| {' | '.join(fields)} |"
+
+
+def _escape(text: str) -> str:
+    """Keep a name from ending a cell, a line, or being read as markup."""
+    flat = " ".join(text.split())
+    return re.sub(r"([\\`*_{}\[\]|~])", r"\\\1", flat).replace("<", "&lt;").replace(">", "&gt;")

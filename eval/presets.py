@@ -1,0 +1,46 @@
+"""What a preset says about protocol and scoring, to tell which stored runs follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from omegaconf import OmegaConf
+
+from eval.errors import UserError
+from eval.metrics import Edit
+from eval.subsets import CONF
+
+_RULES = ("chat", "truncation", "stop", "min_length")
+
+
+def edit_of(preset: str) -> Edit:
+    """Return the edit similarity that a preset puts into tables.
+
+    Raises:
+        UserError: the preset has no file.
+    """
+    settings = _read("preset", preset)
+    if settings is None:
+        raise UserError(f"preset {preset!r} has no file in conf/preset: choose --edit difflib or levenshtein")
+    return cast(Edit, settings["edit"])
+
+
+def deviation(protocol: Mapping[str, Any], preset: str, model: str) -> str:
+    """Name the rules in which a run differs from what its preset and model say, such as "chat all"; "" if none.
+
+    A preset or model without a file in `conf` has no rules to differ from.
+    """
+    own, of_model = _read("preset", preset), _read("model", model)
+    if own is None or of_model is None:
+        return ""
+    expected = OmegaConf.to_container(OmegaConf.create({"preset": own, "model": of_model}), resolve=True)
+    rules = cast(dict[str, Any], expected)["preset"]
+    return ", ".join(f"{rule} {protocol.get(rule)}" for rule in _RULES if protocol.get(rule) != rules[rule])
+
+
+def _read(group: str, name: str) -> dict[str, Any] | None:
+    path = CONF / group / f"{name}.yaml"
+    if name not in {known.stem for known in path.parent.glob("*.yaml")}:  # a label may hold a path
+        return None
+    return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(path), resolve=False))

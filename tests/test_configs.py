@@ -1,0 +1,84 @@
+"""Every configuration composes, resolves and instantiates."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from echokv import Press
+from eval.plan import Protocol
+
+CONF = Path(__file__).parent.parent / "conf"
+
+
+def names(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        content: Any = OmegaConf.to_container(compose("config", list(overrides)), resolve=True)
+    assert isinstance(content, dict)
+    return content
+
+
+@pytest.mark.parametrize(("method", "preset"), list(itertools.product(names("method"), names("preset"))))
+def test_method(method: str, preset: str) -> None:
+    config = composed(f"method={method}", f"preset={preset}")
+    assert list(config["methods"]) == [method]
+    assert isinstance(instantiate(config["methods"][method], _convert_="all"), Press)
+
+
+@pytest.mark.parametrize(("model", "preset"), list(itertools.product(names("model"), names("preset"))))
+def test_model(model: str, preset: str) -> None:
+    config = composed(f"model={model}", f"preset={preset}")
+    assert config["model"]["label"] == model
+    assert Protocol.of(config).prompt_limit > 1000
+
+
+@pytest.mark.parametrize("experiment", names("experiment"))
+def test_experiment(experiment: str) -> None:
+    config = composed(f"experiment={experiment}")
+    for settings in config["methods"].values():
+        assert isinstance(instantiate(settings, _convert_="all"), Press)
+
+
+@pytest.mark.parametrize("data", names("data"))
+def test_data(data: str) -> None:
+    assert composed(f"data={data}")["data"]["source"] == data
+
+
+def test_defaults() -> None:
+    config = composed()
+    assert (config["model"]["label"], config["budget"], config["data"]["source"]) == ("smollm2", 128, "synthetic")
+    assert list(config["methods"]) == ["echokv"]
+    assert config["preset"]["name"] == "paper"
+
+
+def test_paper_preset_is_the_published_protocol() -> None:
+    methods = composed("method=[streamingllm,h2o,snapkv,pyramidkv,laq,echokv]")["methods"]
+    assert {name: methods[name]["granularity"] for name in methods} == {
+        "streamingllm": "query_head",
+        "h2o": "query_head",
+        "snapkv": "query_head",
+        "pyramidkv": "query_head",
+        "laq": "query_head",
+        "echokv": "kv_head",
+    }
+    assert methods["h2o"]["queries"] == "window"
+    assert (methods["laq"]["workspace"], methods["laq"]["mask"]) == (1024, "official")
+
+
+def test_equal_bytes_selects_per_kv_head() -> None:
+    methods = composed("method=[streamingllm,h2o,snapkv,pyramidkv,laq,echokv]", "preset=equal_bytes")["methods"]
+    assert {settings["granularity"] for settings in methods.values()} == {"kv_head"}
+    assert methods["pyramidkv"]["total"] == "exact"
+    assert methods["h2o"]["queries"] == "all"
+
+
+def test_one_yaml_field_can_be_set_from_the_command_line() -> None:
+    assert composed("methods.echokv.steps=16")["methods"]["echokv"]["steps"] == 16
