@@ -3,33 +3,32 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from eval.mistakes import explain
+from eval import mistakes, signals
 
 CONF = str(Path(__file__).resolve().parent / "conf")
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="config")
 def app(config: DictConfig) -> None:
-    settings: Any = OmegaConf.to_container(config, resolve=True)
     from eval.runner import run  # after Hydra: `--help` must not wait for torch
 
-    run(settings)
+    run(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
 
 
 def main() -> int:
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the lines below instead of Hydra's printer
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here, not to Hydra's printer
     try:
-        app()
-    except KeyboardInterrupt:
-        print("interrupted: stored answers are kept, the same command goes on from here", file=sys.stderr)
-        return 130
+        with signals.caught():
+            app()
+    except signals.Interrupted as error:
+        print(f"{error}: {signals.GO_ON}", file=sys.stderr)
+        return error.status
     except Exception as error:
-        if (message := explain(error)) is None:
+        if (message := mistakes.explain(error)) is None:
             raise
         print(f"error: {message}", file=sys.stderr)
         return 1

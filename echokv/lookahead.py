@@ -1,6 +1,6 @@
 """Policies that decode a few tokens ahead and let their queries choose what stays."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,12 +20,13 @@ class Round:
     """One stretch of lookahead on one workspace.
 
     workspace: the prompt tokens that were visible. queries: per layer [H, steps, D] post-RoPE, of the tokens
-    fed. tokens: the tokens fed, the first of all rounds at position L.
+    fed. tokens: the tokens fed, the first of them at position L + first.
     """
 
     workspace: Selection
     queries: list[Float[Tensor, "H steps D"]]
     tokens: list[int]
+    first: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,11 +126,12 @@ class Lookahead(Press):
         for start, end in zip([0, *ends], ends, strict=False):
             session.advance(end - start, stop=self.eos == "stop")
             queries = [part[:, start:] for part in session.queries]
-            yield Round(session.selection, queries, session.fed[start:])
+            done = Round(session.selection, queries, session.fed[start:], start)
+            yield done
             if len(session.fed) < end or (self.eos == "stop" and session.stopped):
                 return
             if end < self.steps:
-                session.move(self._take(self._rescore(queries, prefill), size, prefill))
+                session.move(self._take(self.rescore(done, prefill), size, prefill))
 
     def _take(self, scores: list[Tensor] | None, size: int, prefill: Prefill) -> Selection:
         if scores is None or prefill.length <= size:
@@ -152,7 +154,12 @@ class Lookahead(Press):
         sources = range(prefill.length - anchors, prefill.length)
         return torch.cat([prefill.rotate(last[:, i], source, positions) for i, source in enumerate(sources)], dim=1)
 
-    def _rescore(self, queries: list[Tensor], prefill: Prefill) -> list[Float[Tensor, "heads L"]]:
+    def rescore(self, done: Round, prefill: Prefill) -> list[Float[Tensor, "heads L"]]:
+        """The scores by which a refresh chooses the next workspace: of the queries of the round just done."""
+        return self.attention(done.queries, prefill)
+
+    def attention(self, queries: Sequence[Float[Tensor, "H n D"]], prefill: Prefill) -> list[Float[Tensor, "heads L"]]:
+        """Score the prompt by a set of queries, given per layer (Eq. 3, and this press's pooling)."""
         return [self._mass(part, layer, prefill, self.pooling) for layer, part in enumerate(queries)]
 
     def _mass(

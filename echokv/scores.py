@@ -81,7 +81,7 @@ def _hide(logits: Float[Tensor, "heads n L"], visible: Int[Tensor, " n"]) -> Non
 
 
 def column_sums(
-    queries: Float[Tensor, "H L D"], keys: Float[Tensor, "G L D"], scaling: float, chunk: int = 128
+    queries: Float[Tensor, "H L D"], keys: Float[Tensor, "G L D"], scaling: float, chunk: int = 64
 ) -> Float[Tensor, "H L"]:
     """Attention each key receives from all L causal queries, summed: H2O's score (Zhang et al. 2023, section 4).
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from eval import paper, score, statistics, subsets
+from eval import memory, paper, score, statistics, subsets
 from eval.collect import MEASURED, Key, label
 from eval.errors import UserError
 from eval.metrics import Edit
@@ -17,8 +18,10 @@ from eval.metrics import Edit
 AVERAGE = "average"  # the `subset` of a row that averages all tasks
 
 
-def scored(frame: pd.DataFrame, edit: Edit) -> pd.DataFrame:
+def scored(frame: pd.DataFrame, edit: Edit, kept: Path) -> pd.DataFrame:
     """Add `score` (percent) and, for code, `other_edit`: the score by the other edit similarity.
+
+    kept: folder in which scores that take long are kept (`eval.memory`).
 
     Raises:
         UserError: a score that is not a number.
@@ -29,9 +32,11 @@ def scored(frame: pd.DataFrame, edit: Edit) -> pd.DataFrame:
         subset, rows = subsets.load(name), part.to_dict("records")
         code = subset.metric == "code_sim"
         second = score.points(subset, rows, other) if code else math.nan
-        parts.append(part.assign(score=score.points(subset, rows, edit), edit=edit if code else "", other_edit=second))
+        parts.append(
+            part.assign(score=memory.points(kept, subset, rows, edit), edit=edit if code else "", other_edit=second)
+        )
     whole = pd.concat(parts)
-    for row in whole[~np.isfinite(whole["score"])].itertuples():
+    for row in whole[~np.isfinite(whole["score"])].set_index("_id").itertuples():
         raise UserError(f"{row.method} {row.subset}: the score of _id {row.Index!r} is not a number")
     return whole
 

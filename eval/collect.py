@@ -135,13 +135,13 @@ def _answers(run: Run, names: Sequence[str] | None) -> Iterable[dict[str, Any]]:
     for name in store.stored_subsets(run.folder):
         if names is not None and name not in names:
             continue
-        where = run.folder / f"{name}.jsonl"
+        where = f"{run.folder}, {name}"
         try:
             subset, rows = subsets.load(name), store.stored(run.folder, name)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
         if not rows:
-            raise UserError(f"{where} holds no answer: run the same command again to finish it, or delete the file")
+            raise UserError(f"{where}: the files hold no answer; run the same command again to finish, or delete them")
         for row in rows.values():
             try:
                 _check(row, subset, run.model)

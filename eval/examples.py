@@ -41,13 +41,17 @@ class Example:
 
 @dataclass(frozen=True)
 class Data:
-    """The examples of a run, what to say about them, and what of their source the answers depend on."""
+    """The examples of a run, what to say about them, and what of their source the answers depend on.
+
+    sizes: per subset, how many examples all shards together have.
+    """
 
     name: str
     examples: tuple[Example, ...]
     warnings: tuple[str, ...]
     identity: dict[str, Any]
     sources: dict[str, str]
+    sizes: dict[str, int]
 
 
 def load(settings: dict[str, Any], subset: Any, limit: int | None, shard: str | None) -> Data:
@@ -64,6 +68,7 @@ def load(settings: dict[str, Any], subset: Any, limit: int | None, shard: str | 
     examples: list[Example] = []
     warnings: list[str] = []
     hashes: dict[str, str] = {}
+    sizes: dict[str, int] = {}
     for name in names:
         loaded = source(name)
         own = subsets.load(name)
@@ -71,9 +76,10 @@ def load(settings: dict[str, Any], subset: Any, limit: int | None, shard: str | 
         chosen = loaded.records[:limit]
         examples += [Example(own, record, template) for record in chosen[part::parts]]
         hashes[name] = loaded.sha256
+        sizes[name] = len(chosen)
         if loaded.warning:
             warnings.append(loaded.warning)
-    return Data(str(settings["source"]), tuple(examples), tuple(warnings), _identity(settings, hashes), hashes)
+    return Data(str(settings["source"]), tuple(examples), tuple(warnings), _identity(settings, hashes), hashes, sizes)
 
 
 def _source(settings: dict[str, Any]) -> tuple[Source, Sequence[str]]:

@@ -9,7 +9,7 @@ from eval.layout import Entry, Row, Table
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#",
     "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$",
+    "[": "{[}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\char34{}", "±": r"$\pm$",
 }  # fmt: skip
 
 
@@ -72,4 +72,4 @@ def _line(fields: Sequence[str]) -> str:
 def _character(char: str) -> str:
     if char in _SPECIAL:
         return _SPECIAL[char]
-    return char if char.isascii() and char.isprintable() else f"[U+{ord(char):04X}]"
+    return char if char.isascii() and char.isprintable() else f"{{[}}U+{ord(char):04X}]"

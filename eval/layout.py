@@ -75,7 +75,7 @@ def layout(
         own = sorted((method for method, other in keys if other == budget), key=_place)
         grid = [[entries.get((method, budget, column), Entry(MISSING)) for column in columns] for method in own]
         if budget is not None:
-            grid = [list(row) for row in zip(*(_placed(column) for column in zip(*grid, strict=True)), strict=True)]
+            grid = [list(row) for row in zip(*(placed(column) for column in zip(*grid, strict=True)), strict=True)]
         said = MISSING if budget is None else str(budget)
         blocks.append(tuple(Row(title(one), said, tuple(row)) for one, row in zip(own, grid, strict=True)))
     titles = (*(subset.column for subset in known), average_title(cells, shown))
@@ -107,7 +107,7 @@ def markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _placed(column: Sequence[Entry]) -> list[Entry]:
+def placed(column: Sequence[Entry]) -> list[Entry]:
     """Mark the best and the second best; what is printed decides, so equal numbers share a mark."""
     values = [float(entry.text) for entry in column if entry.text != MISSING]
     if len(values) < 2:

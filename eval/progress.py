@@ -41,6 +41,8 @@ class Reporter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+        if isinstance(error, KeyboardInterrupt):
+            self.say(f"{self._done} of {self._total} examples were answered, the one in flight is dropped")
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +14,14 @@ from transformers.utils.logging import disable_progress_bar
 from echokv import Prefill, Selection, UsageError, decode_rows, load_model, prefill
 from eval import examples as data
 from eval.errors import UserError
-from eval.examples import Example
+from eval.examples import Data, Example
 from eval.measure import Meter
 from eval.plan import Cell, Protocol, cells, union_of_needs
 from eval.progress import Reporter
+from eval.provenance import provenance
 from eval.store import check_writable
 from eval.summary import summary
 from eval.truncation import encode
-
-VERSIONS = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "datasets",
-    "hydra-core",
-    "numpy",
-    "pandas",
-    "rouge",
-    "rapidfuzz",
-)
 
 
 def run(config: dict[str, Any]) -> None:
@@ -61,12 +46,9 @@ def run(config: dict[str, Any]) -> None:
     try:
         if todo:
             check_writable(Path(config["results"]))
-            answer_all(config, protocol, todo, rows, inputs.sources)
+            answer_all(config, protocol, todo, rows, inputs)
     except UsageError as error:
         raise UserError(str(error)) from error
-    finally:
-        for cell in grid:
-            cell.store.close()
     print(summary(grid, inputs.examples, config["preset"]["edit"], config["model"]["label"]))
 
 
@@ -106,14 +88,14 @@ def answer_all(
     protocol: Protocol,
     todo: Sequence[tuple[Example, list[Cell]]],
     rows: int | None,
-    sources: dict[str, str],
+    inputs: Data,
 ) -> None:
     """Load the model and answer, one example at a time, every cell that lacks it."""
     settings = config["model"]
     disable_progress_bar()  # ours is the only one
     where = {key: settings[key] for key in ("dtype", "device", "attention", "revision", "device_map")}
     model, tokenizer = load_model(settings["name"], **where)
-    made_by = provenance(config, model, sources)
+    made_by = provenance(config, model, inputs)
     with Reporter(len(todo)) as reporter:
         for example, lacking in todo:
             asked = Asked.of(example, protocol, model, tokenizer)
@@ -230,33 +212,3 @@ def by_press(grid: Sequence[Cell]) -> list[list[Cell]]:
     for cell in grid:
         groups.setdefault(cell.method, []).append(cell)
     return list(groups.values())
-
-
-def provenance(config: dict[str, Any], model: Any, sources: dict[str, str]) -> dict[str, Any]:
-    """What made an answer: configuration, versions, code, device. Local paths are cut to their last name."""
-    cuda = torch.cuda.is_available() and str(model.device).startswith("cuda")
-    shown = {key: value for key, value in config.items() if key != "results"}
-    shown["model"] = {**config["model"], "name": Path(str(config["model"]["name"])).name}
-    if config["data"].get("path"):
-        shown["data"] = {**config["data"], "path": Path(config["data"]["path"]).name}
-    return {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "config": shown,
-        "sources": sources,
-        "revision": getattr(model.config, "_commit_hash", None),
-        "versions": {name: version(name) for name in VERSIONS} | {"python": platform.python_version()},
-        "code": code_version(),
-        "device": torch.cuda.get_device_name() if cuda else f"{platform.machine()}, {torch.get_num_threads()} threads",
-        "seed": None,  # greedy decoding draws nothing at random
-    }
-
-
-def code_version() -> dict[str, Any]:
-    """Commit of the working tree and whether it has changes; empty outside a checkout."""
-    root = Path(__file__).resolve().parent.parent
-    try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
-        changes = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return {}
-    return {"commit": commit.stdout.strip(), "dirty": bool(changes.stdout.strip())}

@@ -2,7 +2,7 @@
 
 Official (THUDM/LongBench, `pred.py`): `pred/MODEL/SUBSET.jsonl` with pred, answers, all_classes and length.
 This project's rows have `_id` and `dataset` as well. One table per folder and, where rows name them, per
-method and budget.
+method and budget. In a folder of stored answers all files of a subset count as one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from eval import metrics, subsets
+from eval import metrics, store, subsets
 from eval.data import parse_lines
 from eval.errors import UserError
 from eval.subsets import Subset
@@ -73,7 +73,7 @@ def read_tables(paths: Iterable[Path]) -> dict[Table, dict[str, list[Row]]]:
         UserError: nothing to read, bad rows, missing or repeated ids, several models or presets in one table.
     """
     tables: dict[Table, dict[str, list[Row]]] = {}
-    for path in sorted({file for given in paths for file in _files(given)}):
+    for path in sorted({_first(file) for given in paths for file in _files(given)}):
         for row in _rows(path):
             table = (str(path.parent), *(f"{key} {row[key]}" for key in _APART if row.get(key) is not None))
             tables.setdefault(table, {}).setdefault(row["dataset"], []).append(row)
@@ -145,14 +145,18 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
+def _first(path: Path) -> Path:
+    """The file that stands for its subset: in a folder of stored answers the first of those that processes wrote."""
+    return store.parts(path.parent, path.name.split(".")[0])[0] if _is_stored(path) else path
+
+
+def _is_stored(path: Path) -> bool:
+    return (path.parent / "manifest.json").is_file()
+
+
 def _rows(path: Path) -> list[Row]:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from error
     rows = []
-    for number, row in parse_lines(content, str(path)):
-        where = f"{path}, line {number}"
+    for where, row in _stored(path) if _is_stored(path) else _lines(path):
         row.setdefault("dataset", path.stem)
         row.setdefault("all_classes", None)
         if not isinstance(row["dataset"], str):
@@ -163,6 +167,19 @@ def _rows(path: Path) -> list[Row]:
             raise UserError(f"{where}: {error}") from error
         rows.append(row)
     return rows
+
+
+def _stored(path: Path) -> Iterable[tuple[str, Row]]:
+    name = path.name.split(".")[0]
+    return [(f"{path.parent}, _id {key!r}", row) for key, row in store.stored(path.parent, name).items()]
+
+
+def _lines(path: Path) -> Iterable[tuple[str, Row]]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+    return [(f"{path}, line {number}", row) for number, row in parse_lines(content, str(path))]
 
 
 def check_row(row: Row, subset: Subset) -> None:

@@ -1,7 +1,8 @@
 """Stored answers: one folder per run, append-only JSON lines, made so that no accident loses or mixes any.
 
-A process never writes into a file that another one may write to, nor into one that it finds: each opens a new
-file per subset. What a killed process leaves is complete lines and at most one torn last line, which is ignored.
+A process writes only into files of its own, SUBSET.RUN.jsonl with a random RUN, never into one that it finds: two
+processes need no lock, and folders of two machines are merged by copying one over the other. What a killed process
+leaves is complete lines and at most one torn last line, which is ignored. docs/reliability.md says what is promised.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,14 +52,20 @@ class Store:
     def __init__(self, root: Path, key: RunKey) -> None:
         """Open the run's folder under `root`; nothing is written before the first answer.
 
-        Raises UserError if the folder was written by another format or for another identity.
+        Raises UserError if the folder was written by another format or for another identity, if answers to an
+        archive of another SHA-256 lie beside it, or if a name in the key cannot be a folder's.
         """
+        for name in key.path.parts:
+            if not re.fullmatch(r"\w[\w.+-]*", name):
+                raise UserError(f"{name!r} cannot name a folder of answers; use letters, digits, '.', '+', '-' and '_'")
         self.key = key
         self.folder = root / key.path
-        self._files: dict[str, int] = {}
+        self._run: str | None = None
+        self._files: dict[str, Path] = {}  # this process's own, each ending in a complete line
         manifest = self.folder / "manifest.json"
         if manifest.exists():
             _check(manifest, key.identity)
+        _refuse_other_archive(self.folder, key.identity)
 
     def answers(self, subset: str) -> dict[str, dict[str, Any]]:
         """Every stored answer of a subset by `_id`; of two for one example the first file's counts.
@@ -67,55 +75,61 @@ class Store:
         return stored(self.folder, subset)
 
     def append(self, subset: str, answer: dict[str, Any], made_by: dict[str, Any]) -> None:
-        """Write one answer through to the disk.
+        """Write one answer through to the disk. `made_by` is kept once for each process that wrote.
 
         Raises UserError if the disk is full or the folder cannot be written to; what is stored stays.
         """
-        line = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        line = _line(answer)
         try:
-            if subset not in self._files:
-                self._files[subset] = self._open(subset, made_by)
-            written = 0
-            while written < len(line):
-                written += os.write(self._files[subset], line[written:])
-            os.fsync(self._files[subset])
+            # Taken out until the line is whole: after a failure the next answer begins another file.
+            path = self._files.pop(subset, None) or self._create(subset, made_by)
+            file = os.open(path, os.O_WRONLY | os.O_APPEND)
+            try:
+                written = 0
+                while written < len(line):
+                    written += os.write(file, line[written:])
+                os.fsync(file)
+            finally:
+                os.close(file)
         except OSError as error:
             raise UserError(_write_failure(self.folder, error)) from error
+        self._files[subset] = path
 
-    def _open(self, subset: str, made_by: dict[str, Any]) -> int:
-        """Create the next free file of the subset; creating exclusively is atomic, on NFS too."""
+    def _create(self, subset: str, made_by: dict[str, Any]) -> Path:
+        """Create this process's next file of the subset."""
         self.folder.mkdir(parents=True, exist_ok=True)
         manifest = self.folder / "manifest.json"
         if not manifest.exists():
             _write_whole(manifest, {"format": FORMAT, "identity": self.key.identity})
-        if not self._files:
-            _write_whole(self.folder / "runs" / f"{uuid.uuid4().hex[:12]}.json", made_by)
-        for number in range(1, 1_000_000):
-            name = f"{subset}.jsonl" if number == 1 else f"{subset}.{number}.jsonl"
-            try:
-                return os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-            except FileExistsError:
-                continue
-        raise UserError(f"{self.folder} holds a million files of {subset}: merge them")
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files.values():
-            os.close(file)
-        self._files.clear()
+        if self._run is None or (self.folder / f"{subset}.{self._run}.jsonl").exists():
+            self._run = uuid.uuid4().hex[:12]
+            _write_whole(self.folder / "runs" / f"{self._run}.json", made_by)
+        path = self.folder / f"{subset}.{self._run}.jsonl"
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        return path
 
 
 def stored(folder: Path, subset: str) -> dict[str, dict[str, Any]]:
-    """Every answer of a subset in a run's folder by `_id`; of two for one example the first file's counts.
+    """Every answer of a subset in a run's folder by `_id`; of two for one example that of the first file by name.
 
-    Raises UserError for a line, other than a torn last one, that is not an answer.
+    Raises UserError for a line, other than a torn last one, that is not an answer, and for two answers to one
+    `_id` with different texts.
     """
     found: dict[str, dict[str, Any]] = {}
-    parts = [path for path in folder.glob(f"{subset}*.jsonl") if path.name.split(".")[0] == subset]
-    for path in sorted(parts, key=lambda path: (len(path.name), path.name)):
+    for path in parts(folder, subset):
         for answer in _lines(path):
-            found.setdefault(answer["_id"], answer)
+            first = found.setdefault(answer["_id"], answer)
+            if first.get("fingerprint") != answer.get("fingerprint"):
+                raise UserError(
+                    f"{path} and another file answer {answer['_id']!r} for different texts or subset settings; "
+                    "move the older one away"
+                )
     return found
+
+
+def parts(folder: Path, subset: str) -> list[Path]:
+    """Return the files of a subset in a run's folder, in the order in which they count."""
+    return sorted(path for path in folder.glob("*.jsonl") if path.name.split(".")[0] == subset)
 
 
 def stored_subsets(folder: Path) -> list[str]:
@@ -177,6 +191,33 @@ def _read(manifest: Path) -> dict[str, Any]:
     if not isinstance(identity, dict):
         raise UserError(f"{manifest} holds no settings; use another results= folder")
     return identity
+
+
+def _refuse_other_archive(folder: Path, identity: dict[str, Any]) -> None:
+    """An archive that changed between two runs or shards would split their answers over two folders."""
+    own = identity.get("data")
+    if not isinstance(own, dict) or "sha256" not in own:
+        return
+    for manifest in folder.parent.glob(f"{folder.name[:-8]}{'?' * 8}/manifest.json"):
+        try:
+            other = _read(manifest)
+        except UserError:  # that folder's own affair
+            continue
+        data = other.get("data")
+        if not isinstance(data, dict) or "sha256" not in data or data["sha256"] == own["sha256"]:
+            continue
+        if {**other, "data": {**data, "sha256": None}} == {**identity, "data": {**own, "sha256": None}}:
+            raise UserError(
+                f"the data archive is not the one that {manifest.parent} answers (another SHA-256): pin "
+                "data.revision to the commit used there, or use another results= folder"
+            )
+
+
+def _line(answer: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(answer, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can hold and UTF-8 cannot
+        return json.dumps(answer).encode() + b"\n"
 
 
 def _write_whole(path: Path, content: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from eval.collect import Answers, Run
 from eval.errors import UserError
 from eval.layout import Table, layout, markdown, title
 from eval.presets import edit_of
-from eval.subsets import Subset
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,7 @@ class Definition:
     shown: tuple[str, ...] | None  # tasks with a column; None: all
 
 
+MARKS = "Bold and underline: best and second best of each budget, FullKV apart."
 COMPONENTS = ("stage1_only", "iterative_only")
 TABLES = {
     "table3": Definition("mistral", None, None, None),
@@ -48,7 +48,7 @@ class Selected:
     tasks: list[str]
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def options(parser: argparse.ArgumentParser, against: bool = True) -> None:
     """Add the options by which answers are chosen and scored."""
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored answers")
     parser.add_argument("--model", help="label of the model, such as smollm2")
@@ -57,7 +57,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", help="only answers made under this preset")
     parser.add_argument("--where", nargs="+", default=[], metavar="NAME=VALUE", help="only runs with these settings")
     parser.add_argument("--edit", choices=("difflib", "levenshtein"), help="edit similarity (default: the preset's)")
-    parser.add_argument("--against", default="laq", help="method of the paired differences")
+    if against:
+        parser.add_argument("--against", default="laq", help="method of the paired differences")
 
 
 def select(chosen: argparse.Namespace, model: str) -> Selected:
@@ -66,11 +67,11 @@ def select(chosen: argparse.Namespace, model: str) -> Selected:
     Raises:
         UserError: as `eval.collect`, and for an unknown subset, method or malformed option.
     """
-    where = dict(_setting(text) for text in chosen.where)
+    where = dict(setting(text) for text in chosen.where)
     names = list(subsets.expand(chosen.subset)) if chosen.subset else None
     runs = collect.find(chosen.results, chosen.data, chosen.model or model, where)
     answers = collect.answers(runs, chosen.preset, names)
-    scored = cells.scored(answers.frame, chosen.edit or edit_of(answers.preset))
+    scored = cells.scored(answers.frame, chosen.edit or edit_of(answers.preset), chosen.results / "scores")
     return Selected(answers, scored, cells.columns(scored, names))
 
 
@@ -88,12 +89,13 @@ def build(name: str, selected: Selected, against: str, errors: bool) -> tuple[Ta
     notes = [*gates.warnings(everything, selected.answers.runs, selected.answers.runs[0].model)]
     notes += [f"Left out, not as the preset says: {run}." for run in selected.answers.left_out]
     notes += [*_stored(kept), *(f"Missing: {line}." for line in cells.missing(answers, selected.tasks))]
-    if partial := _partial(everything, [subsets.load(task) for task in selected.tasks]):
+    if partial := _partial(everything, selected.tasks):
         notes.insert(0, partial)
-    return layout(name, caption(everything, selected), kept, shown, notes, errors), everything
+    caption = f"{describe(everything, selected)}. {MARKS}"
+    return layout(name, caption, kept, shown, notes, errors), everything
 
 
-def caption(table: pd.DataFrame, selected: Selected) -> str:
+def describe(table: pd.DataFrame, selected: Selected) -> str:
     """Say what the scores are of, by which preset, on how many records."""
     single = table[table["subset"] != cells.AVERAGE]
     edits = sorted(set(single["edit"]) - {""})
@@ -103,9 +105,9 @@ def caption(table: pd.DataFrame, selected: Selected) -> str:
         f"Scores (0 to 100) of {model_name(run)} on {run.folder.parts[-3]}",
         f"preset {preset}" + (f" with {selected.answers.deviation}" if selected.answers.deviation else ""),
         *(f"edit similarity by {edit}" for edit in edits),
-        counts + (", partial" if (single["n"] < single["records"].fillna(0)).any() else ""),
+        counts + (", partial" if _partial(table, selected.tasks) else ""),
     ]
-    return f"{'; '.join(words)}. Bold and underline: best and second best of each budget, FullKV apart."
+    return "; ".join(words)
 
 
 def model_name(run: Run) -> str:
@@ -116,17 +118,16 @@ def model_name(run: Run) -> str:
     return f"{name} (random weights)" if "random" in f"{name} {run.model}".lower() else name
 
 
-def write(folder: Path, table: Table, frame: pd.DataFrame) -> None:
-    """Write the table's three files.
+def write_files(folder: Path, name: str, texts: Mapping[str, str]) -> None:
+    """Write `name` with each ending and its text into `folder`.
 
     Raises:
         UserError: the folder cannot be written to.
     """
-    files = {"csv": frame.to_csv(index=False, lineterminator="\n"), "tex": latex.render(table), "md": markdown(table)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for ending, text in files.items():
-            (folder / f"{table.name}.{ending}").write_text(text, encoding="utf-8")
+        for ending, text in texts.items():
+            (folder / f"{name}.{ending}").write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write to {folder} ({error.strerror}): choose another --results") from error
 
@@ -141,15 +142,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         selected = select(chosen, TABLES[chosen.name].model)
         table, frame = build(chosen.name, selected, chosen.against, not chosen.no_errors)
-        write(chosen.results / "tables", table, frame)
+        texts = {"csv": frame.to_csv(index=False), "tex": latex.render(table), "md": markdown(table)}
+        write_files(chosen.results / "tables", chosen.name, texts)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(markdown(table))
+    print(texts["md"])
     return 0
 
 
-def _setting(text: str) -> tuple[str, str]:
+def setting(text: str) -> tuple[str, str]:
+    """Split NAME=VALUE. Raises UserError for anything else."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise UserError(f"--where {text!r}: write NAME=VALUE, such as method.workspace=1024")
@@ -167,10 +170,10 @@ def _restricted(answers: pd.DataFrame, definition: Definition) -> pd.DataFrame:
     return answers[wanted]
 
 
-def _partial(table: pd.DataFrame, tasks: Sequence[Subset]) -> str:
+def _partial(table: pd.DataFrame, tasks: Sequence[str]) -> str:
     """Say which tasks have fewer records than LongBench, by what is at hand."""
     said: dict[str, list[str]] = {}
-    for task in tasks:
+    for task in map(subsets.load, tasks):
         counts = table.loc[table["subset"] == task.name, "n"]
         n = int(counts.max()) if len(counts) else 0
         if n < (task.records or 0):

@@ -16,12 +16,13 @@ PROTOCOL = {
     "prompt_limit": 7600,
     "template_options": {},
 }
-CLASSES = {"trec": ["Food", "Date"]}
+CLASSES = {"trec": ["Food", "Date"], "syn_trec": ["blue whale", "plaice"]}
 RIGHT = {"trec": "Food", "passage_retrieval_en": "Paragraph 7", "lcc": "return x + 1"}
+RUN = "0123456789ab"  # of the process that wrote
 ENTRIES = {"full": 900_000, "echokv": 11_520}  # what a row stores; others the query heads' three-fold
 
 
-def identity(method: str, budget: int | None, **changes: Any) -> dict[str, Any]:
+def identity(method: str, budget: int | None, /, **changes: Any) -> dict[str, Any]:
     """A manifest's settings; `changes` by part: model=..., protocol=..., method=..., data=..."""
     parts: dict[str, Any] = {
         "data": {"source": "longbench", "sha256": ["ab"]},
@@ -65,9 +66,10 @@ def write(
     method: str,
     budget: int | None,
     right: dict[str, list[bool]],
+    /,
     *,
-    model: str = "smollm2",
-    data: str = "longbench",
+    label: str = "smollm2",
+    source: str = "longbench",
     change: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Path:
@@ -77,16 +79,16 @@ def write(
     """
     about = identity(method, budget, **settings)
     name = f"{method}-{digest(about)}" if budget is None else f"{method}-{budget}-{digest(about)}"
-    folder = results / data / model / name
+    folder = results / source / label / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "manifest.json").write_text(json.dumps({"format": FORMAT, "identity": about}))
     for subset, marks in right.items():
         rows = [
-            answer(subset, number, RIGHT.get(subset, "blue whale") if good else "no", method, budget, model)
+            answer(subset, number, RIGHT.get(subset, "blue whale") if good else "no", method, budget, label)
             for number, good in enumerate(marks)
         ]
         lines = [json.dumps(row | (change or {})) + "\n" for row in rows]
-        (folder / f"{subset}.jsonl").write_text("".join(lines))
+        (folder / f"{subset}.{RUN}.jsonl").write_text("".join(lines))
     return folder
 
 

@@ -98,7 +98,7 @@ def test_killed_run_goes_on_where_it_was(settings: list[str], tmp_path: Path) ->
     command = [sys.executable, "run.py", *settings, f"results={tmp_path / 'killed'}", *GRID]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         folder = tmp_path / "killed"
-        while process.poll() is None and not list(folder.rglob("syn_fact.jsonl")):
+        while process.poll() is None and not list(folder.rglob("syn_fact.*.jsonl")):
             pass
         process.kill()
     runner.run(composed(*settings, f"results={folder}", *GRID))

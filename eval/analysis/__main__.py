@@ -1,0 +1,75 @@
+"""python -m eval.analysis table1 model=smollm2 data=synthetic subset=synthetic: measure, store, write and print.
+
+The first word names an experiment of conf/experiment that has an `analysis` section; the rest is as for run.py.
+"""
+
+import os
+import sys
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from eval.errors import UserError, nearest
+from eval.mistakes import CONF, explain
+
+
+def names() -> list[str]:
+    """The experiments that are analyses."""
+    found = sorted((CONF / "experiment").glob("*.yaml"))
+    return [path.stem for path in found if "analysis" in OmegaConf.load(path)]
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
+def app(config: DictConfig) -> None:
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    run(settings)
+
+
+def run(config: dict[str, Any]) -> None:
+    """Run the analysis that the configuration describes. Raises UserError for an unknown kind."""
+    from eval.analysis.ablation import ablation  # after Hydra: `--help` must not wait for torch
+    from eval.analysis.dispersion import dispersion
+    from eval.analysis.forensics import forensics
+    from eval.analysis.overlap import table1
+    from eval.analysis.positions import table2
+    from eval.analysis.retention import table6
+    from eval.analysis.study import Study
+
+    if "analysis" not in config:
+        raise UserError(f"this experiment is no analysis; name one: {', '.join(names())}")
+    name, kind = config["analysis"]["name"], config["analysis"]["kind"]
+    if kind == "dispersion":  # it makes one study of each level
+        dispersion(config, name)
+        return
+    kinds = {"table1": table1, "table2": table2, "table6": table6, "ablation": ablation, "forensics": forensics}
+    if kind not in kinds:
+        raise UserError(f"analysis.kind is {kind!r}{nearest(str(kind), [*kinds, 'dispersion'])}")
+    kinds[kind](Study.of(name, config))
+
+
+def main() -> int:
+    """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the lines below instead of Hydra's printer
+    known = names()
+    try:
+        if len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
+            if sys.argv[1] not in known:
+                raise UserError(f"unknown analysis {sys.argv[1]!r}{nearest(sys.argv[1], known)}")
+            sys.argv[1] = f"experiment={sys.argv[1]}"
+        elif not any(word.startswith(("-", "experiment=")) for word in sys.argv[1:]):
+            raise UserError(f"name an analysis first: {', '.join(known)}")
+        app()
+    except KeyboardInterrupt:
+        print("interrupted: what is measured is kept, the same command goes on from here", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if (message := explain(error)) is None:
+            raise
+        print(f"error: {message}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

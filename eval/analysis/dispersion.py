@@ -1,0 +1,144 @@
+"""Does dispersed evidence hurt, and whom? Score and retention of every method against how far its pieces lie apart.
+
+The synthetic records of two dispersions differ in nothing but where the pieces of evidence stand, so differences are
+taken example by example. The paper's central claim, put as a number: EchoKV's advantage over LAQ grows with
+dispersion, that is, (EchoKV - LAQ) at the widest minus the same at the narrowest is above 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from eval import statistics
+from eval.analysis import figures, report
+from eval.analysis.outcomes import VALUES, outcomes
+from eval.analysis.study import Study, loader
+from eval.errors import UserError
+
+KEYS = ["dataset", "facts", "number"]  # what is the same example at every dispersion
+
+
+def dispersion(config: dict[str, Any], name: str) -> None:
+    """Measure every level, then write the table, its figure and every number.
+
+    Raises UserError for data that cannot be dispersed or levels out of range.
+    """
+    spread, facts = _levels(config)
+    load = loader(config)
+    parts = []
+    for many in facts:
+        for far in spread:
+            level = {**config, "data": {**config["data"], "dispersion": far, "facts": many}}
+            rows, measured = outcomes(Study.of(name, level), load)
+            parts.append(rows.assign(dispersion=far, facts=many))
+    rows = pd.concat(parts, ignore_index=True).astype({"budget": "Int64"})
+    long = rows.melt([*KEYS, "method", "budget", "dispersion"], list(VALUES), "measure")
+    by = ["method", "budget", "facts", "dispersion", "measure"]
+    summary = report.summarise(long, by, "value")
+    overall = report.summarise(long, [key for key in by if key != "facts"], "value").assign(facts="all")
+    changes = pd.DataFrame(_changes(rows, min(spread), max(spread)) + _advantage(rows, config["analysis"], spread))
+    folder = measured.folder.parent
+    about = f"{config['model']['label']}, n={len(rows[KEYS].drop_duplicates())} examples a dispersion"
+    caption = (
+        f"Score and evidence retained (%) by dispersion of the evidence: {about}, {', '.join(map(str, facts))} pieces, "
+        f"budget {', '.join(map(str, dict.fromkeys(rows['budget'].dropna())))}; the last columns are paired changes "
+        f"from dispersion {min(spread)} to {max(spread)}."
+    )
+    frames = {name: pd.concat([summary, overall]), f"{name}_changes": changes, f"{name}_examples": rows}
+    report.write(folder, frames)
+    report.publish(folder, name, _layout(overall, changes), caption, _claims(changes))
+    figures.dispersion(folder, name, summary)
+
+
+def _levels(config: dict[str, Any]) -> tuple[list[float], list[int]]:
+    if config["data"]["source"] != "synthetic":
+        raise UserError("dispersion places the evidence itself: it needs data=synthetic")
+    spread, facts = config["analysis"]["dispersions"], config["analysis"]["facts"]
+    for key, value in (("dispersions", spread), ("facts", facts)):
+        if not isinstance(value, list) or len(set(value)) != len(value) or not value:
+            raise UserError(f"analysis.{key} is {value!r}; give a list of different numbers")
+    if len(spread) < 2:
+        raise UserError(f"analysis.dispersions is {spread!r}; two at least make a comparison, such as [0,1]")
+    return spread, facts
+
+
+def _changes(rows: pd.DataFrame, narrow: float, wide: float) -> list[dict[str, Any]]:
+    """What going from the narrowest to the widest dispersion changes, per method."""
+    lines = []
+    for (method, budget), part in rows.groupby(["method", "budget"], sort=False, dropna=False):
+        for value in VALUES:
+            both = _pairs(part, value, narrow, wide)
+            if len(both):
+                about = {"method": method, "budget": budget, "measure": value, "change": "wide - narrow"}
+                lines.append(about | _difference(both))
+    return lines
+
+
+def _advantage(rows: pd.DataFrame, settings: dict[str, Any], spread: Sequence[float]) -> list[dict[str, Any]]:
+    """The advantage of one method over another at each dispersion, and how it changes from narrow to wide."""
+    ours, other = settings["compare"]
+    if not {ours, other} <= set(rows["method"]):
+        return []
+    lines = []
+    keys = [*KEYS, "budget", "dispersion"]
+    left, right = (rows[rows["method"] == name] for name in (ours, other))
+    both = left.merge(right, on=keys, suffixes=("", "_other")).assign(method=f"{ours} - {other}")
+    for value in VALUES:
+        both[value] -= both[f"{value}_other"]
+        for budget, part in both.groupby("budget", sort=False):
+            about = {"method": f"{ours} - {other}", "budget": budget, "measure": value}
+            for far in spread:
+                gains = part.loc[part["dispersion"] == far, value].dropna().to_numpy()
+                if len(gains):
+                    found = statistics.difference([gains], [0 * gains])
+                    lines.append(about | {"change": f"at {far}"} | _told(found, len(gains)))
+            grown = _pairs(part, value, min(spread), max(spread))
+            if len(grown):
+                lines.append(about | {"change": "wide - narrow"} | _difference(grown))
+    return lines
+
+
+def _pairs(part: pd.DataFrame, value: str, narrow: float, wide: float) -> Any:
+    """[n, 2]: the value of each example at the widest and at the narrowest dispersion."""
+    table = part.pivot(index=KEYS, columns="dispersion", values=value)
+    return table[[wide, narrow]].dropna().to_numpy()
+
+
+def _difference(pairs: Any) -> dict[str, float]:
+    return _told(statistics.difference([pairs[:, 0]], [pairs[:, 1]]), len(pairs))
+
+
+def _told(found: statistics.Difference, n: int) -> dict[str, float]:
+    return {"mean": found.mean, "error": found.error, "low": found.low, "high": found.high, "p": found.p, "n": n}
+
+
+def _layout(overall: pd.DataFrame, changes: pd.DataFrame) -> pd.DataFrame:
+    """One line per method and budget: score and retention at each dispersion, then their changes."""
+    lines = []
+    for (method, budget), part in overall.groupby(["method", "budget"], sort=False, dropna=False):
+        size = "" if pd.isna(budget) else str(int(budget))
+        line = {"Method": report.title(method), "Budget": size}
+        for value in ("score", "retained"):
+            for row in part[part["measure"] == value].itertuples():
+                line[f"{value} at {row.dispersion}"] = report.number(row.mean, row.error, 1)
+            mine = changes[(changes["method"] == method) & (changes["measure"] == value)]
+            mine = mine[mine["budget"].isna() if pd.isna(budget) else mine["budget"] == budget]
+            for row in mine.itertuples():
+                line[f"change of {value}"] = report.number(row.mean, row.error, 1)
+        lines.append(line)
+    return pd.DataFrame(lines).fillna("")
+
+
+def _claims(changes: pd.DataFrame) -> list[str]:
+    """The central claim's number, whichever way it falls."""
+    said = []
+    for row in changes[changes["method"].str.contains(" - ")].itertuples():
+        where = "from narrow to wide" if row.change == "wide - narrow" else row.change
+        said.append(
+            f"{row.method}, {row.measure} {where} (budget {row.budget}): {row.mean:+.1f} "
+            f"[{row.low:+.1f}, {row.high:+.1f}], p={row.p:.3f}"
+        )
+    return said

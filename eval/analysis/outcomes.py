@@ -1,0 +1,101 @@
+"""What a method's choice leads to on an example: its answer, the evidence it kept, and how true its choice was.
+
+- score: of the answer, in percent, by the task's metric.
+- retained: share of evidence tokens in the final cache, in percent, where the example names evidence.
+- fidelity: share of the final cache, in percent, that the true queries would have put there too. They are those of
+  the first `steps` steps of greedy decoding on the complete cache, together; their choice is Eq. 3's top-k without
+  pooling, for each layer and head as many tokens as the method keeps. It moves where scores are too coarse to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from echokv import Prefill, Selection
+from echokv.scores import attention_mass, sum_groups
+from eval import metrics
+from eval.analysis import evidence
+from eval.analysis.study import Case, Load, Measured, Study, collect
+from eval.errors import UserError
+from eval.plan import Cell
+from eval.runner import by_press, decode
+
+VALUES = ("score", "retained", "fidelity")
+AXES = {"score": "score", "retained": "evidence retained (%)", "fidelity": "agreement with the true choice (%)"}
+
+
+def outcomes(study: Study, load: Load | None = None) -> tuple[pd.DataFrame, Measured]:
+    """Measure what is missing; one line per example and cell, `number` being the example's place in the data.
+
+    Raises UserError for settings out of range.
+    """
+    steps = study.settings["steps"]
+    if type(steps) is not int or steps < 1:
+        raise UserError(f"analysis.steps is {steps!r}; give the number of true queries, at least 1")
+    measured = collect(study, {"steps": steps}, lambda case: measure(case, study.grid, steps), load=load)
+    edit = study.config["preset"]["edit"]
+    lines = []
+    for number, (example, row) in enumerate(zip(study.data.examples, measured.rows, strict=True)):
+        record = example.record
+        for cell in row["cells"]:
+            points = metrics.score(cell["pred"], record["answers"], example.subset, record["all_classes"], edit=edit)
+            about = {"_id": row["_id"], "number": number, "dataset": row["dataset"], "score": 100 * points}
+            kept = {key: None if cell[key] is None else 100 * cell[key] for key in ("retained", "fidelity")}
+            lines.append(about | {key: cell[key] for key in ("method", "budget", "entries")} | kept)
+    frame = pd.DataFrame(lines)
+    frame["budget"] = frame["budget"].astype("Int64")
+    return frame.astype(dict.fromkeys(VALUES, "float64")), measured
+
+
+def measure(case: Case, grid: Sequence[Cell], steps: int) -> dict[str, Any]:
+    """Answers and choices of all cells; the oracle decodes once, the answers as one batch."""
+    filled = case.filled
+    found = evidence.locate(case.example, case.encoded, case.tokenizer, ())
+    tokens = found.tokens if found else ()
+    true = true_queries(filled, steps)
+    chosen: list[tuple[Cell, Selection]] = []
+    for group in by_press(grid):
+        selections = group[0].press.select_all(filled, [cell.budget for cell in group])
+        chosen += zip(group, selections, strict=True)
+    answers = decode(filled, [selection for _, selection in chosen], case.max_new_tokens)
+    return {
+        "evidence_tokens": len(tokens),
+        "cells": [
+            {
+                "method": cell.method,
+                "budget": cell.budget,
+                "pred": case.tokenizer.decode(answer, skip_special_tokens=True),
+                "entries": selection.entries,
+                "retained": round(evidence.retained(selection, tokens), 6) if tokens else None,
+                "fidelity": round(fidelity(selection, true, filled), 6),
+            }
+            for (cell, selection), answer in zip(chosen, answers, strict=True)
+        ],
+    }
+
+
+def true_queries(filled: Prefill, steps: int) -> list[Float[Tensor, "H n D"]]:
+    """Queries of the first steps of greedy decoding on the complete cache, at most to the answer's end."""
+    whole = Selection.everything(filled.layers, filled.groups, filled.length)
+    session = filled.session(whole, record=True)
+    session.advance(steps)
+    return session.queries
+
+
+def fidelity(selection: Selection, true: Sequence[Float[Tensor, "H n D"]], filled: Prefill) -> float:
+    """Share of the kept tokens that an equally large choice by the true queries holds, mean over layers and heads."""
+    shares = []
+    for layer, indices in enumerate(selection.indices):
+        mass = attention_mass(true[layer], filled.keys[layer], filled.scaling)
+        if indices.shape[0] != filled.heads:
+            mass = sum_groups(mass, filled.groups)
+        best = mass.topk(indices.shape[1], dim=-1).indices
+        kept = torch.zeros_like(mass, dtype=torch.bool).scatter_(1, indices.to(mass.device), True)
+        shares.append(float(kept.gather(1, best).double().mean()))
+    return sum(shares) / len(shares)

@@ -1,0 +1,184 @@
+"""What every analysis shares: examples measured one at a time, each stored before the next, resumed like a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils.logging import disable_progress_bar
+
+from echokv import Lookahead, Needs, Prefill, UsageError, load_model, prefill
+from eval import examples
+from eval.errors import UserError
+from eval.examples import Data, Example
+from eval.plan import Cell, Protocol, cells, union_of_needs
+from eval.progress import Reporter
+from eval.provenance import provenance
+from eval.runner import Asked, missing
+from eval.store import RunKey, Store, check_writable
+from eval.truncation import Encoded, encode
+
+Load = Callable[[], tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One example, its prompt as the model got it, and the prefill of that."""
+
+    example: Example
+    encoded: Encoded
+    filled: Prefill
+    tokenizer: Any
+    max_new_tokens: int
+
+
+@dataclass(frozen=True)
+class Study:
+    """The inputs, methods and settings of one analysis."""
+
+    name: str
+    config: dict[str, Any]
+    data: Data
+    protocol: Protocol
+    grid: list[Cell]
+
+    @classmethod
+    def of(cls, name: str, config: dict[str, Any]) -> Study:
+        """Raises UserError for data, methods or settings that make no run, as `run.py` does."""
+        data = examples.load(config["data"], config["subset"], config["limit"], config["shard"])
+        protocol = Protocol.of(config)
+        for warning in data.warnings:
+            print(f"note: {warning}", file=sys.stderr)
+        if not data.examples:
+            raise UserError(f"shard {config['shard']} holds no example of these subsets: nothing to measure")
+        return cls(name, config, data, protocol, cells(config, data, protocol))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The analysis's own settings."""
+        settings: dict[str, Any] = self.config["analysis"]
+        return settings
+
+    @property
+    def model(self) -> str:
+        return str(self.config["model"]["label"])
+
+    def budget(self) -> int:
+        """The one budget. Raises UserError if there are several."""
+        found = {cell.budget for cell in self.grid if cell.budget is not None}
+        if len(found) != 1:
+            raise UserError(f"{self.name} is for one budget, {sorted(found)} given: write budget=128")
+        return found.pop()
+
+    def lookaheads(self) -> dict[str, Lookahead]:
+        """The methods. Raises UserError if one of them decodes nothing ahead."""
+        found = {}
+        for cell in self.grid:
+            if not isinstance(cell.press, Lookahead):
+                raise UserError(
+                    f"{self.name} compares lookahead queries, and {cell.method} decodes nothing ahead: "
+                    "choose among laq, stage1_only, iterative_only and echokv"
+                )
+            found[cell.method] = cell.press
+        return found
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The stored rows of the chosen examples, in their order, and the folder that they are in."""
+
+    rows: list[dict[str, Any]]
+    folder: Path
+
+
+def loader(config: dict[str, Any]) -> Load:
+    """A function that loads the model and its tokenizer when first called."""
+    settings = config["model"]
+    where = {key: settings[key] for key in ("dtype", "device", "attention", "revision", "device_map")}
+
+    @cache
+    def load() -> tuple[Any, Any]:
+        disable_progress_bar()
+        return load_model(settings["name"], **where)
+
+    return load
+
+
+def collect(
+    study: Study,
+    identity: dict[str, Any],
+    measure: Callable[[Case], dict[str, Any]],
+    needs: Needs | None = None,
+    load: Load | None = None,
+) -> Measured:
+    """Measure the examples that no stored row is of, and return the rows of all.
+
+    identity: the settings of the analysis that change what `measure` returns.
+    needs: what the prefill must record besides what the methods want.
+    load: loads the model; by default the study's own.
+
+    Raises UserError for mistakes of the user and what the machine lacks; rows stored until then stay.
+    """
+    key = {"analysis": {"name": study.name, **identity}, "cells": [cell.store.key.identity for cell in study.grid]}
+    budgets = {cell.budget for cell in study.grid}
+    budget = budgets.pop() if len(budgets) == 1 else None
+    root = Path(study.config["results"]) / "analysis" / study.name
+    store = Store(root, RunKey(study.data.name, study.model, study.name, budget, key))
+    place = Cell(study.name, None, study.grid[0].press, store)
+    todo = [example for example, _ in missing([place], study.data.examples)]
+    total = len(study.data.examples)
+    print(f"{study.name}: {total - len(todo)} of {total} examples are measured, {len(todo)} to do", file=sys.stderr)
+    try:
+        if todo:
+            check_writable(root)
+            _measure_all(study, store, todo, measure, needs or Needs(), load or loader(study.config))
+    except UsageError as error:
+        raise UserError(str(error)) from error
+    stored = {name: store.answers(name) for name in examples.by_subset(study.data.examples)}
+    return Measured([stored[example.subset.name][example.id] for example in study.data.examples], store.folder)
+
+
+def _measure_all(
+    study: Study,
+    store: Store,
+    todo: Sequence[Example],
+    measure: Callable[[Case], dict[str, Any]],
+    needs: Needs,
+    load: Load,
+) -> None:
+    model, tokenizer = load()
+    made_by = provenance(study.config, model, study.data)
+    with Reporter(len(todo)) as reporter:
+        for example in todo:
+            made = case(study, example, model, tokenizer, union_of_needs(study.grid) | needs)
+            row = {
+                "_id": example.id,
+                "dataset": example.subset.name,
+                "fingerprint": example.fingerprint,
+                "model": study.model,
+                "prompt_tokens": made.filled.length,
+                "truncated": made.encoded.truncated,
+            }
+            store.append(example.subset.name, row | measure(made), made_by)
+            reporter.advance(example.subset.name)
+
+
+def case(study: Study, example: Example, model: Any, tokenizer: Any, needs: Needs) -> Case:
+    """Prepare one example exactly as a run does."""
+    protocol = study.protocol
+    asked = Asked.of(example, protocol, model, tokenizer)
+    encoded = encode(
+        example.prompt,
+        tokenizer,
+        limit=protocol.prompt_limit,
+        chat=protocol.in_chat(example.subset),
+        order=protocol.truncation,  # type: ignore[arg-type]
+        template_options=protocol.template_options,
+    )
+    filled = prefill(model, torch.tensor(encoded.ids), needs, asked.stop_ids, asked.min_new_tokens)
+    return Case(example, encoded, filled, tokenizer, asked.max_new_tokens)

@@ -1,0 +1,152 @@
+"""Which differences are real: `python -m eval.compare --model smollm2 --data jsonl`.
+
+Prints the paired difference of every method against another one (LAQ) on the same examples, and which of the
+paper's gains of EchoKV over LAQ examples of such spread can show at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from eval import cells, paper, statistics, subsets, tables
+from eval.errors import UserError, nearest
+from eval.layout import title
+
+POWER, ALPHA = 0.8, 0.05
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A gain of EchoKV over LAQ that the paper's text claims."""
+
+    model: str
+    budget: int
+    subset: str
+    points: float
+    sections: tuple[str, ...]
+
+
+def claimed_gains() -> list[Gain]:
+    """Return the gains of EchoKV over LAQ in scores that the text claims and the tables show, largest first."""
+    printed = paper.cells()
+    sections: dict[tuple[str, int, str], list[str]] = {}
+    for claim in paper.claims():
+        table, row, column = claim.cell.split(":")
+        other = claim.other.split(":")
+        method, _, budget = row.partition("@")
+        if table not in ("3", "4", "5") or method != "echokv" or not other[0] or not other[1].startswith("laq"):
+            continue
+        model = "qwen" if table == "4" else "mistral"
+        found = sections.setdefault((model, int(budget or 128), column), [])
+        found += [claim.section] if claim.section not in found else []
+    gains = []
+    for (model, size, subset), where in sections.items():
+        address = f"{paper.TABLE_OF_MODEL[model]}:{{}}@{size}:{subset}"
+        points = printed[address.format("echokv")] - printed[address.format("laq")]
+        if points > 0:
+            gains.append(Gain(model, size, subset, float(points), tuple(where)))
+    return sorted(gains, key=lambda gain: -gain.points)
+
+
+def power_table(gains: Sequence[Gain], pairs: pd.DataFrame) -> pd.DataFrame:
+    """Say for each gain whether examples with the spread at hand can show it, and how many would be needed.
+
+    pairs: cells of EchoKV against LAQ (`eval.cells.cells`).
+    """
+    errors = {
+        (row.budget, row.subset): (row.paired_error, row.pairs, row.tasks)
+        for row in pairs[pairs["method"] == "echokv"].itertuples()
+    }
+    lines = []
+    for gain in gains:
+        error, n, tasks = errors.get((gain.budget, gain.subset), (math.nan, 0, 0))
+        line = {
+            "model": gain.model, "budget": gain.budget, "task": gain.subset, "claimed in": ", ".join(gain.sections),
+            "gain": f"{gain.points:+.2f}", "n": n, "detectable": "--", "needed n": "--",
+        }  # fmt: skip
+        if gain.subset == cells.AVERAGE and tasks not in (0, len(subsets.ENGLISH)):
+            line["verdict"] = f"not judged: {tasks} of {len(subsets.ENGLISH)} tasks at hand"
+        elif math.isnan(error):
+            line["verdict"] = "no pairs of EchoKV and LAQ at hand"
+        elif error == 0:
+            line["verdict"] = "not judged: no pair differs"
+        else:
+            least = statistics.detectable(error, POWER, ALPHA)
+            needed = math.ceil(n * statistics.times_needed(gain.points, error, POWER, ALPHA))
+            line |= {"detectable": f"{least:.2f}", "needed n": f"{needed:,}"}
+            line["verdict"] = "can be detected" if gain.points >= least else "too small for the data at hand"
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def difference_table(compared: pd.DataFrame) -> str:
+    """Return the paired differences as text, averages first."""
+    made = compared[compared["p"].notna()].copy()
+    made["order"] = made["subset"] != cells.AVERAGE
+    lines = [
+        {
+            "method": title(row.method),
+            "budget": "--" if pd.isna(row.budget) else row.budget,
+            "task": row.subset if row.order else f"{row.subset} of {row.tasks}",
+            "n": row.pairs,
+            "difference": f"{row.paired_difference:+.2f}",
+            "95% interval": _interval(row.paired_low, row.paired_high),
+            "p": f"{row.p:.4f}",
+            "p, Holm": f"{row.p_holm:.4f}",
+        }
+        for row in made.sort_values(["order", "budget"], kind="stable").itertuples()
+    ]
+    return pd.DataFrame(lines).to_string(index=False) if lines else "no pairs at hand"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
+    parser = argparse.ArgumentParser(prog="python -m eval.compare", description="Paired differences of methods.")
+    tables.options(parser)
+    chosen = parser.parse_args(arguments)
+    try:
+        print(_report(chosen))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _report(chosen: argparse.Namespace) -> str:
+    selected = tables.select(chosen, "mistral")
+    scored, tasks = selected.scored, selected.tasks
+    methods = sorted(set(scored["method"]))
+    if chosen.against not in methods:
+        raise UserError(f"--against {chosen.against!r} was not run{nearest(chosen.against, methods)}")
+    compared = cells.cells(scored, tasks, chosen.against)
+    two = scored[scored["method"].isin(("echokv", "laq"))]
+    whose = tables.model_name(selected.answers.runs[0])
+    lines = [
+        f"Each method minus {title(chosen.against)} on the same examples. {tables.describe(compared, selected)}.",
+        "Intervals by bootstrap, too narrow where n is below about 20. p: sign-flip test; Holm: corrected for all",
+        "averages, or for all single tasks, of this list.",
+        "",
+        difference_table(compared),
+        "",
+        "Gains of EchoKV over LAQ that the paper claims, and the least that the pairs at hand detect with power",
+        f"{POWER} at p < {ALPHA} (uncorrected). Their spread is that of {whose}: a guide only for another model.",
+        "needed n is of the task, for the average of all 16 together.",
+        "",
+    ]
+    if two.empty:
+        return "\n".join([*lines, "neither EchoKV nor LAQ was run"])
+    return "\n".join([*lines, power_table(claimed_gains(), cells.cells(two, tasks, "laq")).to_string(index=False)])
+
+
+def _interval(low: float, high: float) -> str:
+    return "--" if math.isnan(low) else f"{low:+.2f} to {high:+.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

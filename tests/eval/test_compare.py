@@ -1,0 +1,98 @@
+"""Paired comparisons, the power to see the claimed gains, and the chat-template experiment."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from eval import anomaly, cells, collect, compare, subsets
+from tests.eval.stores import pattern, write
+
+
+def coins(share: float, n: int, seed: int) -> list[bool]:
+    dice = random.Random(seed)
+    return [dice.random() < share for _ in range(n)]
+
+
+def test_claimed_gains_are_those_of_the_tables() -> None:
+    gains = {(gain.model, gain.budget, gain.subset): gain for gain in compare.claimed_gains()}
+    assert gains["mistral", 128, "average"].points == pytest.approx(0.26)
+    assert gains["mistral", 128, "multifieldqa_en"].points == pytest.approx(1.02)
+    assert gains["qwen", 128, "2wikimqa"].points == pytest.approx(1.54)
+    assert "Table 5 caption" in gains["mistral", 128, "hotpotqa"].sections
+    assert ("mistral", 128, "2wikimqa") not in gains  # the table has a loss there
+    assert list(gains.values()) == sorted(gains.values(), key=lambda gain: -gain.points)
+
+
+def test_power(tmp_path: Path) -> None:
+    tasks = ["hotpotqa", "2wikimqa", "musique"]
+    for method, seed in (("laq", 1), ("echokv", 2)):
+        right = {name: coins(0.5, 40, seed + place) for place, name in enumerate(tasks[:2])}
+        write(tmp_path, method, 128, right | {"musique": pattern(3, 4)})
+    frame = collect.answers(collect.find(tmp_path, "longbench", "smollm2")).frame
+    pairs = cells.cells(cells.scored(frame, "difflib", tmp_path), tasks, "laq")
+    gains = [
+        compare.Gain("mistral", budget, task, points, ("5.2",))
+        for budget, task, points in [
+            (128, "hotpotqa", 1.0), (128, "2wikimqa", 90.0), (128, "musique", 1.0), (128, "average", 1.0),
+            (256, "hotpotqa", 1.0),
+        ]
+    ]  # fmt: skip
+    table = compare.power_table(gains, pairs)
+    assert list(table["verdict"]) == [
+        "too small for the data at hand",
+        "can be detected",
+        "not judged: no pair differs",
+        "not judged: 3 of 16 tasks at hand",
+        "no pairs of EchoKV and LAQ at hand",
+    ]
+    error = pairs[(pairs["method"] == "echokv") & (pairs["subset"] == "hotpotqa")]["paired_error"].iloc[0]
+    assert float(table["detectable"][0]) == pytest.approx(2.8016 * error, abs=0.01)
+    assert int(table["needed n"][0].replace(",", "")) == math.ceil(40 * (2.801585 * error / 1.0) ** 2)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for method, share in (("laq", 0.2), ("echokv", 0.9), ("snapkv", 0.2)):
+        write(tmp_path, method, 128, {name: coins(share, 20, len(method)) for name in subsets.ENGLISH})
+    words = ["--results", str(tmp_path), "--model", "smollm2"]
+    assert compare.main(words) == 0
+    out = capsys.readouterr().out
+    lines = [line.split() for line in out.splitlines() if "average of 16" in line]
+    assert [line[0] for line in lines] == ["EchoKV", "SnapKV"]
+    assert float(lines[0][-1]) < 0.001  # Holm
+    assert "Table 5 caption" in out
+    assert compare.main([*words, "--against", "snapk"]) == 1
+    assert "--against 'snapk' was not run; did you mean snapkv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "verdict"),
+    [
+        (2, 38, "supports the reading that the low FullKV scores on code come from the template"),
+        (38, 2, "speaks against the reading"),
+        (20, 20, "does not decide"),
+    ],
+)
+def test_anomaly(tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: int, outside: int, verdict: str) -> None:
+    for rule, good in (("all", inside), ("official", outside)):
+        right = {name: pattern(good, 40) for name in ("lcc", "repobench-p", "trec")}
+        write(tmp_path, "full", None, right, protocol={"chat": rule})
+    assert anomaly.main(["--results", str(tmp_path), "--model", "smollm2"]) == 0
+    out = capsys.readouterr().out
+    assert verdict in out
+    assert "SmolLM2-135M-Instruct (a 135M model)'s, not Qwen's" in out
+    assert "| 6.62 |" in out
+    assert (tmp_path / "tables" / "anomaly.md").read_text().strip() == out.strip()
+
+
+def test_anomaly_needs_both_rules_and_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "full", None, {"trec": [True, False]})
+    words = ["--results", str(tmp_path), "--model", "smollm2"]
+    assert anomaly.main(words) == 1
+    assert "no FullKV answers with preset.chat=all" in capsys.readouterr().err
+    write(tmp_path, "full", None, {"trec": [True, False]}, protocol={"chat": "all"})
+    assert anomaly.main(words) == 0
+    assert "No code task was run" in capsys.readouterr().out

@@ -1,0 +1,228 @@
+"""Tables from stored answers: marks, missing cells, partial data, gates, and LaTeX that compiles."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eval import data, gates, latex, layout, subsets, tables
+from eval.layout import Entry, Row, Table
+from tests.eval.stores import answer, pattern, write
+
+GOLDEN = Path(__file__).parent / "golden"
+HOSTILE = 'a_b%c&d#e$f{g}h~i^j\\k|l<m>n"o\np\t中±é*`[x](y)'
+SMALL = {
+    "full": (None, (8, 6, 7)),
+    "streamingllm": (128, (1, 4, 7)),
+    "snapkv": (128, (4, 4, 2)),
+    "laq": (128, (6, 2, 7)),
+    "echokv": (128, (6, 3, 6)),
+}
+
+
+def small(results: Path) -> None:
+    """Five rows on three tasks; SnapKV was not run on one, and StreamingLLM lacks two of its examples."""
+    for method, (budget, good) in SMALL.items():
+        right = {task: pattern(n, 10) for task, n in zip(("hotpotqa", "trec", "lcc"), good, strict=True)}
+        if method == "snapkv":
+            del right["lcc"]
+        if method == "streamingllm":
+            right["trec"] = right["trec"][:8]
+        write(results, method, budget, right)
+
+
+def run(results: Path, *words: str) -> int:
+    return tables.main([*words, "--results", str(results)])
+
+
+def test_the_golden_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small(tmp_path)
+    chosen = ["--model", "smollm2", "--subset", "hotpotqa", "trec", "lcc"]
+    assert run(tmp_path, "table3", "--no-errors", *chosen) == 0
+    for ending in ("tex", "md"):
+        written = (tmp_path / "tables" / f"table3.{ending}").read_text()
+        assert written == (GOLDEN / f"table3.{ending}").read_text()
+    assert capsys.readouterr().out.strip() == written.strip()
+
+
+def test_the_csv_has_every_cell_once(tmp_path: Path) -> None:
+    small(tmp_path)
+    assert run(tmp_path, "table3", "--model", "smollm2") == 0
+    lines = list(csv.DictReader((tmp_path / "tables" / "table3.csv").open()))
+    cells = {(line["method"], line["budget"], line["subset"]): line for line in lines}
+    assert len(cells) == len(lines) == 5 * 4 - 2  # SnapKV has neither lcc nor an average
+    one = cells["echokv", "128", "hotpotqa"]
+    assert (float(one["score"]), one["n"], one["records"], one["against"]) == (60.0, "10", "200", "laq")
+    assert cells["full", "", "trec"]["settings"] != ""
+
+
+def test_a_table_of_the_16_tasks_shows_what_is_missing(tmp_path: Path) -> None:
+    small(tmp_path)
+    assert run(tmp_path, "table3", "--model", "smollm2") == 0
+    text = (tmp_path / "tables" / "table3.md").read_text()
+    (row,) = [line for line in text.splitlines() if line.startswith("| SnapKV")]
+    assert row.count(" -- ") == 15
+    assert " 0.00" not in row
+    assert "| Avg of 3 |" in text
+    assert "n=8 to 10 per task, partial" in text
+    assert "no data (Nrtv, Qas" in text
+    assert "streamingllm 128 lacks examples that others have: 2 of 10 in trec" in text
+    assert "±" in text
+
+
+def test_real_records_go_through_the_whole_chain(shared: Path, tmp_path: Path) -> None:
+    names = ("hotpotqa", "gov_report", "trec", "samsum", "passage_count", "passage_retrieval_en", "lcc")
+    for method, perfect in (("full", True), ("laq", False)):
+        folder = write(tmp_path, method, None if perfect else 128, {})
+        for name in names:
+            records = data.load_folder(shared / "longbench", name).records[:3]
+            budget = None if perfect else 128
+            lines = [
+                answer(name, number, "", method, budget, "smollm2")
+                | {key: record[key] for key in ("_id", "answers", "all_classes", "length")}
+                | {"pred": record["answers"][0] if perfect else "?"}
+                for number, record in enumerate(records)
+            ]
+            (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run(tmp_path, "table3", "--model", "smollm2", "--edit", "difflib") == 0
+    table = list(csv.DictReader((tmp_path / "tables" / "table3.csv").open()))
+    scores = {(line["method"], line["subset"]): float(line["score"]) for line in table}
+    assert {name for method, name in scores if method == "full"} == {*names, "average"}
+    for (method, name), score in scores.items():
+        if method == "full":
+            assert score == pytest.approx(100, abs=0.01), name
+        else:
+            assert score < 10, name
+
+
+def test_table_5_has_two_tasks_and_the_average_of_all(tmp_path: Path) -> None:
+    everything = {name: pattern(2, 2) for name in subsets.ENGLISH}
+    for method in ("full", "laq", "stage1_only", "iterative_only", "echokv", "snapkv"):
+        for budget in (None,) if method == "full" else (128, 256):
+            write(tmp_path, method, budget, everything, label="mistral")
+    assert run(tmp_path, "table5") == 0
+    text = (tmp_path / "tables" / "table5.md").read_text()
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if "±" in line]
+    assert [row[0].strip() for row in rows] == ["LAQ", "EchoKV, stage 1 only", "EchoKV, iterative only", "EchoKV"]
+    assert {len(row) for row in rows} == {5}
+    assert "93.75" in rows[0][4]  # all right but for the passage count, which holds no number
+    lines = list(csv.DictReader((tmp_path / "tables" / "table5.csv").open()))
+    published = {line["method"]: line["paper"] for line in lines if line["subset"] == "average"}
+    assert published == {"laq": "39.29", "stage1_only": "39.38", "iterative_only": "39.42", "echokv": "39.55"}
+    assert run(tmp_path, "table3") == 0
+    assert "stage 1" not in (tmp_path / "tables" / "table3.md").read_text()
+
+
+@given(st.lists(st.sampled_from([0.0, 0.004, 0.006, 41.114, 41.1149, 41.116, 99.0, None]), min_size=1, max_size=7))
+def test_marks_go_by_the_printed_value(scores: list[float | None]) -> None:
+    column = [Entry(layout.MISSING if score is None else f"{score:.2f}") for score in scores]
+    placed = layout.placed(column)
+    assert [entry.text for entry in placed] == [entry.text for entry in column]
+    printed = [round(score, 2) for score in scores if score is not None]
+    for entry, score in zip(placed, scores, strict=True):
+        better = {value for value in printed if score is not None and value > round(score, 2)}
+        expected = 0 if score is None or len(printed) < 2 or len(better) > 1 else len(better) + 1
+        assert entry.place == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "smollm3"], "no answers of smollm3 on longbench"),
+        (["--model", "smollm2", "--subset", "trek"], "unknown subset 'trek'; did you mean trec"),
+        (["--model", "smollm2", "--where", "workspace"], "--where 'workspace': write NAME=VALUE"),
+        (["--model", "smollm2", "--preset", "fair"], "no answers of preset 'fair'"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    small(tmp_path)
+    assert run(tmp_path, "table3", *words) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+
+
+def test_a_preset_without_a_file_needs_an_edit_similarity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "laq", 128, {"lcc": [True]}, change={"preset": HOSTILE})
+    assert run(tmp_path, "table3", "--model", "smollm2") == 1
+    assert "choose --edit" in capsys.readouterr().err
+    assert run(tmp_path, "table3", "--model", "smollm2", "--edit", "difflib") == 0
+
+
+def gate_lines(results: Path, right: dict[str, list[bool]], **settings: Any) -> str:
+    write(results, "full", None, right, label="mistral", **settings)
+    assert run(results, "table3") == 0
+    return (results / "tables" / "table3.tex").read_text()
+
+
+def test_gates_name_the_cause_of_a_miss(tmp_path: Path) -> None:
+    met = gate_lines(tmp_path / "met", {"trec": pattern(142, 200)})  # published: 71.00
+    assert "Warning" not in met
+    missed = gate_lines(tmp_path / "missed", {"trec": pattern(144, 200)})
+    assert "Warning: full on trec scores 72.00, published 71.00 (band 0.5): the chat rule differs" in missed
+    few = gate_lines(tmp_path / "few", {"trec": pattern(9, 10)})
+    assert r"Protocol gate not tried: full on trec has 10 of 200 records." in few
+
+
+def test_gates_of_selection_ask_for_query_heads(tmp_path: Path) -> None:
+    right = {"trec": pattern(90, 200)}
+    for granularity, expected in (("query_head", True), ("kv_head", False)):
+        results = tmp_path / granularity
+        write(results, "snapkv", 128, right, label="mistral", method={"granularity": granularity})
+        assert run(results, "table3") == 0
+        text = (results / "tables" / "table3.md").read_text()
+        assert ("snapkv 128 on trec scores 45.00, published 47.50 to 48.00" in text) is expected
+        assert "FullKV was not run" in text
+    assert gates.gates("smollm2") == []
+
+
+def hostile() -> Table:
+    entries = (Entry("1.00", "", 1), Entry(layout.MISSING))
+    bracket = Row("[3pt] after a line's end", "256", entries)
+    return Table(
+        "table3", HOSTILE, ((HOSTILE, 1),), (HOSTILE, "Avg"), ((Row(HOSTILE, "128", entries), bracket),), (HOSTILE,)
+    )
+
+
+def test_hostile_names_stay_in_their_cell() -> None:
+    text = layout.markdown(hostile())
+    (row,) = [line for line in text.splitlines() if "128" in line]
+    assert len(row.replace(r"\|", "").split("|")) == 6
+    assert "<m>" not in text
+
+
+def compiled(folder: Path, *names: str) -> str:
+    """The text of the document that inputs these files."""
+    if shutil.which("pdflatex") is None:
+        pytest.skip("needs pdflatex (Debian: texlive-latex-recommended and texlive-latex-extra)")
+    inputs = "".join(rf"\input{{{name}}}" for name in names)
+    head = r"\documentclass{article}\usepackage{booktabs,multirow}\begin{document}"
+    (folder / "page.tex").write_text(rf"{head}{inputs}\end{{document}}")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=60)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (folder / "page.pdf").is_file()
+    return done.stdout
+
+
+def test_tables_compile_with_booktabs_and_multirow_alone(tmp_path: Path) -> None:
+    small(tmp_path)
+    assert run(tmp_path, "table3", "--model", "smollm2") == 0
+    shutil.copy(tmp_path / "tables" / "table3.tex", tmp_path)
+    shutil.copy(GOLDEN / "table3.tex", tmp_path / "golden.tex")
+    (tmp_path / "hostile.tex").write_text(latex.render(hostile()))
+    every = "".join(map(chr, range(32, 127)))
+    (tmp_path / "ascii.tex").write_text(latex.escape(every))
+    output = compiled(tmp_path, "table3", "golden", "hostile", "ascii")
+    assert r"{[}3pt]" in latex.render(hostile())
+    assert "Missing character" not in output
