@@ -2,7 +2,7 @@
 
 from echokv.errors import UsageError
 from echokv.lookahead import EchoKV, Lookahead, Round
-from echokv.models import load_model
+from echokv.models import load_model, load_tokenizer
 from echokv.prefill import Needs, Prefill, prefill
 from echokv.press import Press
 from echokv.selection import Selection
@@ -20,5 +20,6 @@ __all__ = [
     "UsageError",
     "decode_rows",
     "load_model",
+    "load_tokenizer",
     "prefill",
 ]

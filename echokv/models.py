@@ -2,10 +2,11 @@
 
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from echokv import embedded
 from echokv.errors import UsageError
@@ -43,13 +44,7 @@ def load_model(
     _check_attention(attention, target, dtype)
     if dtype not in (*DTYPES, "auto"):
         raise UsageError(f"dtype '{dtype}' is unknown; use auto, {', '.join(DTYPES)}")
-    source: dict[str, Any] = {"trust_remote_code": False}
-    if name == embedded.NAME:
-        folder = str(embedded.folder())
-    elif name.endswith(".gguf"):
-        folder, source["gguf_file"] = str(Path(name).parent), Path(name).name
-    else:
-        folder, source["revision"] = name, revision
+    folder, source = _source(name, revision)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **source)
         if "gguf_file" not in source:
@@ -65,6 +60,34 @@ def load_model(
         raise UsageError(_why(name, error)) from error
     refuse_model(model.config)
     return (model if device_map else model.to(target)).eval(), tokenizer
+
+
+def load_tokenizer(name: str, revision: str | None = None) -> tuple[Any, Any]:
+    """Load a model's `config` and `generation_config`, as fields of one object, and its tokenizer; no weights.
+
+    Raises UsageError as `load_model` does.
+    """
+    folder, source = _source(name, revision)
+    try:
+        config = AutoConfig.from_pretrained(folder, **source)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **source)
+    except (OSError, ValueError) as error:
+        raise UsageError(_why(name, error)) from error
+    try:
+        generation = GenerationConfig.from_pretrained(folder, revision=revision)
+    except OSError:  # a model need not have one
+        generation = GenerationConfig.from_model_config(config)
+    return SimpleNamespace(config=config, generation_config=generation), tokenizer
+
+
+def _source(name: str, revision: str | None) -> tuple[str, dict[str, Any]]:
+    """Where transformers finds a model, and the arguments that say so."""
+    safe: dict[str, Any] = {"trust_remote_code": False}
+    if name == embedded.NAME:
+        return str(embedded.folder()), safe
+    if name.endswith(".gguf"):
+        return str(Path(name).parent), {**safe, "gguf_file": Path(name).name}
+    return name, {**safe, "revision": revision}
 
 
 def _device(device: str) -> str:

@@ -81,7 +81,7 @@ def _hide(logits: Float[Tensor, "heads n L"], visible: Int[Tensor, " n"]) -> Non
 
 
 def column_sums(
-    queries: Float[Tensor, "H L D"], keys: Float[Tensor, "G L D"], scaling: float, chunk: int = 64
+    queries: Float[Tensor, "H L D"], keys: Float[Tensor, "G L D"], scaling: float, chunk: int = 128
 ) -> Float[Tensor, "H L"]:
     """Attention each key receives from all L causal queries, summed: H2O's score (Zhang et al. 2023, section 4).
 
@@ -92,6 +92,7 @@ def column_sums(
     dtype = accumulator(queries.dtype)
     sums = torch.zeros(heads, length, dtype=dtype, device=keys.device)
     grouped = queries.view(groups, heads // groups, length, dim)
+    ones = torch.ones(heads // groups, 1, chunk, dtype=dtype, device=keys.device)
     for group in range(groups):
         some_keys = keys[group].to(dtype)
         target = sums[group * (heads // groups) : (group + 1) * (heads // groups)]
@@ -100,7 +101,8 @@ def column_sums(
             some = grouped[group, :, first:last].to(dtype) * scaling
             logits = (some.reshape(-1, dim) @ some_keys[:last].T).view(-1, last - first, last)
             _hide(logits, torch.arange(first + 1, last + 1, device=logits.device))
-            target[:, :last] += torch.softmax(logits, dim=-1).sum(dim=1)
+            weights = torch.softmax(logits, dim=-1)
+            target[:, :last] += (ones[:, :, : last - first] @ weights)[:, 0]  # faster than a sum over a middle dim
     return sums
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,16 @@ from transformers.utils.logging import disable_progress_bar
 
 from echokv import Prefill, Selection, UsageError, decode_rows, load_model, prefill
 from eval import examples as data
+from eval.asked import Asked
 from eval.errors import UserError
 from eval.examples import Data, Example
 from eval.measure import Meter
 from eval.plan import Cell, Protocol, cells, union_of_needs
+from eval.preview import preview
 from eval.progress import Reporter
 from eval.provenance import provenance
 from eval.store import check_writable
 from eval.summary import summary
-from eval.truncation import encode
 
 
 def run(config: dict[str, Any]) -> None:
@@ -39,6 +39,9 @@ def run(config: dict[str, Any]) -> None:
     if not inputs.examples:
         print(f"shard {config['shard']} holds no example of these subsets: nothing to do", file=sys.stderr)
         return
+    if config["inspect"] is not None:
+        print(preview(config, protocol, inputs.examples))
+        return
     todo = list(missing(grid, inputs.examples))
     asked = len(grid) * len(inputs.examples)
     left = sum(len(lacking) for _, lacking in todo)
@@ -49,7 +52,8 @@ def run(config: dict[str, Any]) -> None:
             answer_all(config, protocol, todo, rows, inputs)
     except UsageError as error:
         raise UserError(str(error)) from error
-    print(summary(grid, inputs.examples, config["preset"]["edit"], config["model"]["label"]))
+    edit, label = config["preset"]["edit"], config["model"]["label"]
+    print(summary(grid, inputs.examples, edit, label, Path(config["results"])))
 
 
 def batch_size(value: Any) -> int | None:
@@ -114,50 +118,6 @@ def answer_all(
                 }
                 cell.store.append(example.subset.name, {**record, **about, **answer}, made_by)
             reporter.advance(example.subset.name)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """An example as the model gets it, and when its answer ends."""
-
-    ids: tuple[int, ...]
-    truncated: bool
-    stop_ids: frozenset[int]
-    max_new_tokens: int
-    min_new_tokens: int
-
-    @classmethod
-    def of(cls, example: Example, protocol: Protocol, model: Any, tokenizer: Any) -> Asked:
-        """Raises UserError for an empty prompt or one that leaves no positions for its answer."""
-        subset = example.subset
-        encoded = encode(
-            example.prompt,
-            tokenizer,
-            limit=protocol.prompt_limit,
-            chat=protocol.in_chat(subset),
-            order=protocol.truncation,  # type: ignore[arg-type]
-            template_options=protocol.template_options,
-        )
-        length, positions = len(encoded.ids), model.config.max_position_embeddings
-        if not length:
-            raise UserError(f"the prompt of {example.id} ({subset.name}) is empty")
-        if length + subset.max_new_tokens > positions:
-            raise UserError(
-                f"the prompt of {example.id} ({subset.name}) has {length} tokens after truncation; with its "
-                f"{subset.max_new_tokens} new ones it exceeds the model's {positions} positions: "
-                "lower model.prompt_limit"
-            )
-        stop = stop_ids(model, tokenizer, protocol.newline_stops(subset))
-        return cls(encoded.ids, encoded.truncated, stop, subset.max_new_tokens, protocol.min_new_tokens(subset))
-
-
-def stop_ids(model: Any, tokenizer: Any, newline: bool) -> frozenset[int]:
-    """Every id that the tokenizer or the checkpoint calls an end; with `newline` also the newline's."""
-    named = [tokenizer.eos_token_id, getattr(model.generation_config, "eos_token_id", None)]
-    ids = {token for one in named for token in (one if isinstance(one, list) else [one]) if token is not None}
-    if newline:
-        ids.add(tokenizer.encode("\n", add_special_tokens=False)[-1])
-    return frozenset(ids)
 
 
 def answers(asked: Asked, grid: Sequence[Cell], model: Any, rows: int | None) -> Iterator[tuple[Cell, dict[str, Any]]]:

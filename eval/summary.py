@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from math import sqrt
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import pandas as pd
 
 from eval.examples import Example, by_subset
-from eval.metrics import Edit, score
+from eval.memory import points
+from eval.metrics import Edit
 from eval.plan import Cell
 
 COSTS = {  # row title -> (field of an answer, divisor, decimals)
@@ -24,31 +26,31 @@ COSTS = {  # row title -> (field of an answer, divisor, decimals)
 }
 
 
-def summary(grid: Sequence[Cell], examples: Sequence[Example], edit: Edit, model: str) -> str:
+def summary(grid: Sequence[Cell], examples: Sequence[Example], edit: Edit, model: str, results: Path) -> str:
     """Scores (0 to 100) ± standard error per subset and on average, and mean cost per answer, one column a cell."""
     groups = by_subset(examples)
-    columns = {cell.label: _column(cell, groups, edit) for cell in grid}
+    columns = {cell.label: _column(cell, groups, edit, results) for cell in grid}
     counts = sorted({len(group) for group in groups.values()})
     frame = pd.DataFrame(columns)
     width = shutil.get_terminal_size((120, 24)).columns
-    head = f"{model}, score ± standard error, n = {'-'.join(map(str, counts))} per task; costs are means per answer"
+    head = (
+        f"{model}: score ± standard error, n = {'-'.join(map(str, counts))} per task. Costs are means per answer; the "
+        "prefill is shared, a batch's time is divided among its rows, its peak is that of all."
+    )
     return f"\n{head}\n\n{frame.to_string(line_width=width)}\n"
 
 
-def _column(cell: Cell, groups: dict[str, list[Example]], edit: Edit) -> dict[str, str]:
+def _column(cell: Cell, groups: dict[str, list[Example]], edit: Edit, results: Path) -> dict[str, str]:
     column: dict[str, str] = {}
     means, errors, every = [], [], []
     for name, group in groups.items():
         stored = cell.store.answers(name)
         found = [(example, stored[example.id]) for example in group if example.id in stored]
         every += [answer for _, answer in found]
-        points = [
-            100 * score(answer["pred"], answer["answers"], example.subset, answer["all_classes"], edit=edit)
-            for example, answer in found
-        ]
-        error = stdev(points) / sqrt(len(points)) if len(points) > 1 else float("nan")
-        column[name] = _with_error(fmean(points), error) if points else "missing"
-        means += [fmean(points)] if points else []
+        scores = points(results / "scores", group[0].subset, [answer for _, answer in found], edit)
+        error = stdev(scores) / sqrt(len(scores)) if len(scores) > 1 else float("nan")
+        column[name] = _with_error(fmean(scores), error) if scores else "missing"
+        means += [fmean(scores)] if scores else []
         errors += [error]
     column["average"] = (
         _with_error(fmean(means), sqrt(sum(error**2 for error in errors)) / len(errors))

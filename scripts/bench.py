@@ -28,9 +28,10 @@ from transformers.utils.logging import disable_progress_bar
 
 from echokv import Needs, Prefill, Press, Selection, decode_rows, load_model, prefill
 from echokv.scores import attention_mass
+from eval.asked import Asked
 from eval.measure import Meter
 from eval.plan import Cell
-from eval.runner import Asked, answers
+from eval.runner import answers
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = ("full", "streamingllm", "h2o", "snapkv", "pyramidkv", "laq", "echokv")
@@ -81,7 +82,15 @@ class Bench:
 
     @property
     def asked(self) -> Asked:
-        return Asked(tuple(self.ids(self.length).tolist()), False, frozenset(), self.tokens, 0)
+        return Asked(
+            ids=tuple(self.ids(self.length).tolist()),
+            text="",
+            tokens_before=self.length,
+            truncated=False,
+            stop_ids=frozenset(),
+            max_new_tokens=self.tokens,
+            min_new_tokens=0,
+        )
 
     def answer(self, cells: Sequence[Cell], rows: int | None = None) -> float:
         """Seconds of the runner's whole work for these cells: prefill, selections, decoding."""

@@ -40,6 +40,13 @@ def save(figure: Any, folder: Path, name: str) -> None:
     figure.savefig(folder / f"{name}.png", dpi=160)
 
 
+def above(figure: Any, axes: Any, columns: int = 2) -> None:
+    """The legend of one panel, above all."""
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside upper center", ncols=columns, frameon=False, fontsize=7
+    )
+
+
 def line(axes: Any, x: Sequence[Any], part: pd.DataFrame, label: str, style: int) -> None:
     """One line of means with bars of one standard error."""
     look: dict[str, Any] = STYLES[style % len(STYLES)]
@@ -58,20 +65,21 @@ def bars(axes: Any, labels: Sequence[str], part: pd.DataFrame) -> None:
 
 
 def overlap(folder: Path, summary: pd.DataFrame, by_layer: pd.DataFrame) -> None:
-    """Table 1 over the steps, and layer by layer at the last step that every method reached."""
-    figure, (left, right) = panels(2)
+    """Table 1 over the steps, and layer by layer (without errors) at the last step that every method reached."""
+    figure, (left, right) = panels(2, height=3.0)
     shown = summary[(summary["measure"] == "overlap") & ~summary["method"].str.contains(" - ")]
     for style, (method, part) in enumerate(shown.groupby("method", sort=False)):
         line(left, part["step"].to_numpy(), part, report.title(str(method)), style)
         if part["paper"].notna().any():
-            color = STYLES[style]["color"]
-            left.plot(part["step"], part["paper"], linestyle="", marker="+", color=color, label="as printed (Mistral)")
+            printed = f"{report.title(str(method))}, printed for Mistral-7B"
+            left.plot(part["step"], part["paper"], linestyle="", marker="+x"[style % 2], color="0.3", label=printed)
     last = int(shown.groupby("method")["step"].max().min())
     for style, (method, part) in enumerate(by_layer[by_layer["step"] == last].groupby("method", sort=False)):
-        line(right, part["layer"].to_numpy(), part, report.title(str(method)), style)
-    left.set(xlabel="lookahead step k", ylabel="KV overlap with the true query")
-    right.set(xlabel="layer", ylabel=f"KV overlap at k = {last}")
-    left.legend(frameon=False, fontsize=7)
+        line(right, part["layer"].to_numpy(), part.assign(error=0.0), report.title(str(method)), style)
+    left.set(xlabel="lookahead step k", ylabel="KV overlap (share of B)")
+    left.set_xticks(sorted(set(shown["step"])))
+    right.set(xlabel="layer", ylabel=f"overlap at k = {last} (share of B)")
+    above(figure, left)
     save(figure, folder, "table1")
 
 
@@ -81,7 +89,7 @@ def positions(folder: Path, summary: pd.DataFrame, step: int) -> None:
     for style, (strategy, part) in enumerate(summary.groupby("strategy", sort=False)):
         line(axes, part["layer"].to_numpy(), part, str(strategy).replace("_", ", "), style)
     axes.set(xlabel="layer", ylabel=f"KV overlap with the true query, k = {step}", ylim=(0, 1))
-    axes.legend(frameon=False, fontsize=7, ncols=3)
+    above(figure, axes, 3)
     save(figure, folder, "table2")
 
 
@@ -125,7 +133,7 @@ def ablation(folder: Path, name: str, summary: pd.DataFrame, label: str, axes_la
             bars(axis, [f"{row.series} {row.x}" if place == 0 else "" for row in own.itertuples()], own)
             axis.set(xlabel=axes_labels[measure])
     if ordered:
-        axes[0].legend(frameon=False, fontsize=7)
+        above(figure, axes[0], 4)
     save(figure, folder, name)
 
 
@@ -155,5 +163,5 @@ def dispersion(folder: Path, name: str, summary: pd.DataFrame) -> None:
             axis.set(ylabel=said, xlabel="dispersion of the evidence (0 together, 1 spread out)", ylim=(-3, 103))
             axis.set_title(f"{many} pieces of evidence", fontsize=9)
             axis.xaxis.label.set_size(7)
-    axes[0].legend(frameon=False, fontsize=6)
+    above(figure, axes[0], 4)
     save(figure, folder, name)

@@ -14,12 +14,13 @@ from transformers.utils.logging import disable_progress_bar
 
 from echokv import Lookahead, Needs, Prefill, UsageError, load_model, prefill
 from eval import examples
+from eval.asked import Asked
 from eval.errors import UserError
 from eval.examples import Data, Example
 from eval.plan import Cell, Protocol, cells, union_of_needs
 from eval.progress import Reporter
 from eval.provenance import provenance
-from eval.runner import Asked, missing
+from eval.runner import missing
 from eval.store import RunKey, Store, check_writable
 from eval.truncation import Encoded, encode
 

@@ -1,0 +1,210 @@
+"""How far the runs in a results folder are: `python -m eval.status [RESULTS] [--subsets english] [--watch]`.
+
+All is read from the store: what is answered, what each run set out to answer, and what answers have cost. A subset
+that no run has begun is unknown to it; name such subsets with --subsets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from eval import store, subsets
+from eval.errors import UserError
+
+FRESH = 600.0  # seconds since its last answer in which a process counts as running
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One method and budget on one subset.
+
+    running: processes that stored an answer here lately. prefill, own: mean seconds of an example's prefill, which
+    all methods share, and of this method's selection and decoding; None without any answer.
+    """
+
+    model: str  # DATA/MODEL, as in the store
+    cell: str
+    subset: str
+    done: int
+    expected: int
+    running: int
+    prefill: float | None
+    own: float | None
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.expected - self.done)
+
+
+def progress(results: Path, wanted: Sequence[str] = ()) -> list[Progress]:
+    """Return what is done of every method and budget on every subset, those in `wanted` included.
+
+    Raises UserError if there are no answers, or a folder of the store is damaged.
+    """
+    models: dict[Path, list[Path]] = defaultdict(list)
+    for manifest in sorted(results.glob("*/*/*/manifest.json")):
+        store.stored_identity(manifest.parent)  # refuses a foreign folder
+        models[manifest.parent.parent].append(manifest.parent)
+    if not models:
+        raise UserError(f"{results} holds no stored answers; name the folder that runs were given by results=")
+    return [line for model, folders in models.items() for line in _of_model(model, folders, wanted)]
+
+
+def seconds_left(lines: Sequence[Progress]) -> float | None:
+    """Estimate the seconds that one process needs for what these lines of one model lack; None if nothing is known.
+
+    A subset's examples cost what its stored ones cost on average, or those of all subsets if it has none.
+    """
+    prefills = [line.prefill for line in lines if line.prefill is not None]
+    owns = [line.own for line in lines if line.own is not None]
+    if not prefills or not owns:
+        return None
+    total = 0.0
+    for name in {line.subset for line in lines}:
+        group = [line for line in lines if line.subset == name]
+        known = [line.prefill for line in group if line.prefill is not None]
+        total += max(line.missing for line in group) * fmean(known or prefills)
+        total += sum(line.missing * (fmean(owns) if line.own is None else line.own) for line in group)
+    return total
+
+
+def render(lines: Sequence[Progress]) -> Group:
+    """Tables for a terminal, one a model, methods and budgets that stand alike in one row."""
+    return Group(*(part for name in dict.fromkeys(line.model for line in lines) for part in _table(name, lines)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
+    parser = argparse.ArgumentParser(prog="python -m eval.status", description="How far the stored runs are.")
+    parser.add_argument("results", nargs="?", type=Path, default=Path("results"), help="folder of the stored answers")
+    parser.add_argument("--subsets", default="", metavar="NAME,...", help="subsets or groups that are to be answered")
+    parser.add_argument(
+        "--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="go on until nothing is missing"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        wanted = subsets.expand(options.subsets.split(",")) if options.subsets else ()
+        if options.watch is None:
+            Console().print(render(progress(options.results, wanted)))
+        else:
+            _watch(options.results, wanted, options.watch)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _watch(results: Path, wanted: Sequence[str], seconds: float) -> None:
+    if not seconds > 0:
+        raise UserError(f"--watch {seconds:g}: give the seconds between two looks, more than 0")
+    with Live(auto_refresh=False) as live:
+        while True:
+            lines = progress(results, wanted)
+            live.update(render(lines), refresh=True)
+            if not any(line.missing for line in lines):
+                return
+            time.sleep(seconds)
+
+
+def _of_model(model: Path, folders: Sequence[Path], wanted: Sequence[str]) -> Iterator[Progress]:
+    expected = {name: subsets.load(name).records or 0 for name in wanted}
+    found = {}
+    for folder in folders:
+        for name, size in _planned(folder).items():
+            expected[name] = max(size, expected.get(name, 0))
+        for name in store.stored_subsets(folder):
+            sizes = tuple(path.stat().st_size for path in store.parts(folder, name))
+            found[folder, name] = _counted(folder, name, sizes)
+            expected[name] = max(found[folder, name][0], expected.get(name, 0))
+    usual = max(expected.values(), default=0)  # for a synthetic task that no run has begun
+    labels = [folder.name.rpartition("-")[0] for folder in folders]
+    for folder, label in zip(folders, labels, strict=True):
+        cell = label if labels.count(label) == 1 else folder.name
+        for name in expected:
+            size = expected[name] or usual
+            done, prefill, own = found.get((folder, name), (0, None, None))
+            running = _running(folder, name) if done < size else 0
+            yield Progress(
+                f"{model.parent.name}/{model.name}", cell.replace("-", " "), name, done, size, running, prefill, own
+            )
+
+
+def _planned(folder: Path) -> dict[str, int]:
+    """How many examples of each subset the runs of a folder set out to answer, all their shards together."""
+    sizes: dict[str, int] = {}
+    for path in folder.glob("runs/*.json"):
+        try:
+            planned = json.loads(path.read_text(encoding="utf-8"))["examples"]
+            for name, size in planned.items():
+                sizes[subsets.load(name).name] = max(int(size), sizes.get(name, 0))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # only the plan is lost, not an answer
+    return sizes
+
+
+@lru_cache(maxsize=None)
+def _counted(folder: Path, subset: str, sizes: tuple[int, ...]) -> tuple[int, float | None, float | None]:
+    """Count the answers and average their costs; `sizes` of the files tell whether anything was added."""
+    answers = store.stored(folder, subset).values()
+    prefills = [answer["prefill_seconds"] for answer in answers if "prefill_seconds" in answer]
+    owns = [answer["selection_seconds"] + answer["decode_seconds"] for answer in answers if "decode_seconds" in answer]
+    return len(answers), fmean(prefills) if prefills else None, fmean(owns) if owns else None
+
+
+def _running(folder: Path, subset: str) -> int:
+    return sum(time.time() - path.stat().st_mtime < FRESH for path in store.parts(folder, subset))
+
+
+def _table(name: str, lines: Sequence[Progress]) -> Iterator[Table | Text]:
+    lines = [line for line in lines if line.model == name]
+    cells = list(dict.fromkeys(line.cell for line in lines))
+    table = Table("subset", "methods and budgets", title=Text(name), title_justify="left")
+    for title in ("done", "running", "missing"):
+        table.add_column(title, justify="right")
+    alike: dict[tuple[str, int, int, int], list[str]] = defaultdict(list)
+    for line in lines:
+        alike[line.subset, line.done, line.running, line.missing].append(line.cell)
+    for (subset, *numbers), group in alike.items():
+        who = f"all {len(cells)}" if len(group) == len(cells) > 1 else ", ".join(group)
+        table.add_row(Text(subset), Text(who), *map(str, numbers))
+    yield table
+    yield Text(_total(lines))
+
+
+def _total(lines: Sequence[Progress]) -> str:
+    done, missing = sum(line.done for line in lines), sum(line.missing for line in lines)
+    if not missing:
+        return f"all {done} answers are stored\n"
+    by_subset: dict[str, int] = defaultdict(int)
+    for line in lines:
+        by_subset[line.subset] = max(by_subset[line.subset], line.running)
+    running, left = sum(by_subset.values()), seconds_left(lines)
+    at_work = f"{running} processes answered in the last {FRESH / 60:.0f} minutes" if running else "none is running"
+    time_left = "" if left is None else f", about {_duration(left / max(1, running))} left"
+    each = " for each" if running > 1 and left is not None else ""
+    return f"{done} of {done + missing} answers are stored; {at_work}{time_left}{each}\n"
+
+
+def _duration(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
