@@ -38,6 +38,12 @@ class Example:
         settings = {name: value for name, value in asdict(self.subset).items() if name not in ("column", "group")}
         return digest([settings, self.template, self.record["input"], self.record["context"]])
 
+    @property
+    def stored(self) -> dict[str, Any]:
+        """What of the example goes into each of its answers: LongBench's own keys, then ours."""
+        official = {key: self.record[key] for key in ("_id", "answers", "all_classes", "length")}
+        return {**official, "dataset": self.subset.name, "fingerprint": self.fingerprint}
+
 
 @dataclass(frozen=True)
 class Data:

@@ -100,24 +100,27 @@ def answer_all(
     where = {key: settings[key] for key in ("dtype", "device", "attention", "revision", "device_map")}
     model, tokenizer = load_model(settings["name"], **where)
     made_by = provenance(config, model, inputs)
+    preset, undone = config["preset"]["name"], 0
     with Reporter(len(todo)) as reporter:
         for example, lacking in todo:
             asked = Asked.of(example, protocol, model, tokenizer)
-            for cell, answer in answers(asked, lacking, model, rows):
-                answer["pred"] = tokenizer.decode(answer.pop("tokens"), skip_special_tokens=True)
-                record = {key: example.record[key] for key in ("_id", "answers", "all_classes", "length")}
-                about: dict[str, Any] = {
-                    "dataset": example.subset.name,
-                    "fingerprint": example.fingerprint,
-                    "method": cell.method,
-                }
-                about |= {
-                    "budget": cell.budget,
-                    "model": settings["label"],
-                    "preset": config["preset"]["name"],
-                }
-                cell.store.append(example.subset.name, {**record, **about, **answer}, made_by)
+            try:
+                for cell, answer in answers(asked, lacking, model, rows):
+                    answer["pred"] = tokenizer.decode(answer.pop("tokens"), skip_special_tokens=True)
+                    about = {"method": cell.method, "budget": cell.budget, "model": settings["label"], "preset": preset}
+                    cell.store.append(example.subset.name, {**example.stored, **about, **answer}, made_by)
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                undone += 1
+                reporter.say(
+                    f"{example.id} ({len(asked.ids)} tokens) does not fit into the device's memory: left undone"
+                )
             reporter.advance(example.subset.name)
+    if undone:
+        raise UserError(
+            f"{undone} examples are left undone for lack of memory; the others are stored. Run the same command with "
+            "model.device_map=auto, a smaller model.prompt_limit or a larger GPU"
+        )
 
 
 def answers(asked: Asked, grid: Sequence[Cell], model: Any, rows: int | None) -> Iterator[tuple[Cell, dict[str, Any]]]:
@@ -142,8 +145,8 @@ def answers(asked: Asked, grid: Sequence[Cell], model: Any, rows: int | None) ->
     for first in range(0, len(chosen), size):
         batch = chosen[first : first + size]
         with Meter() as decoding:
-            texts = decode(filled, [selection for _, selection, _, _ in batch], asked.max_new_tokens)
-        for (cell, selection, choosing, share), tokens in zip(batch, texts, strict=True):
+            decoded = in_batches(filled, [selection for _, selection, _, _ in batch], asked.max_new_tokens)
+        for (cell, selection, choosing, share), (tokens, together) in zip(batch, decoded, strict=True):
             yield (
                 cell,
                 {
@@ -156,14 +159,31 @@ def answers(asked: Asked, grid: Sequence[Cell], model: Any, rows: int | None) ->
                     "selection_seconds": round(choosing.seconds / share, 4),
                     "decode_seconds": round(decoding.seconds / len(batch), 4),
                     "peak_bytes": max(filling.peak, choosing.peak, decoding.peak),
-                    "rows": len(batch),
+                    "rows": together,
                 },
             )
 
 
 def decode(filled: Prefill, selections: Sequence[Selection], n: int) -> list[list[int]]:
-    """Answers of up to n tokens on each selection, as one batch."""
-    return decode_rows([filled.session(selection) for selection in selections], n)
+    """Answers of up to n tokens on each selection, as one batch or as few as memory allows."""
+    return [tokens for tokens, _ in in_batches(filled, selections, n)]
+
+
+def in_batches(filled: Prefill, selections: Sequence[Selection], n: int) -> list[tuple[list[int], int]]:
+    """Answers with the number of rows of the batch each was decoded in; a batch too big for memory is halved.
+
+    Raises torch.OutOfMemoryError if not even a single row fits.
+    """
+    try:
+        found = decode_rows([filled.session(selection) for selection in selections], n)
+        return [(tokens, len(selections)) for tokens in found]
+    except torch.OutOfMemoryError:
+        if len(selections) == 1:
+            raise
+    # Outside the except clause, whose traceback would keep the failed batch's tensors alive.
+    torch.cuda.empty_cache()
+    half = len(selections) // 2
+    return in_batches(filled, selections[:half], n) + in_batches(filled, selections[half:], n)
 
 
 def by_press(grid: Sequence[Cell]) -> list[list[Cell]]:

@@ -55,7 +55,7 @@ class Store:
         Raises UserError if the folder was written by another format or for another identity, if answers to an
         archive of another SHA-256 lie beside it, or if a name in the key cannot be a folder's.
         """
-        for name in key.path.parts:
+        for name in (key.data, key.model, key.method):
             if not re.fullmatch(r"\w[\w.+-]*", name):
                 raise UserError(f"{name!r} cannot name a folder of answers; use letters, digits, '.', '+', '-' and '_'")
         self.key = key
@@ -63,7 +63,7 @@ class Store:
         self._run: str | None = None
         self._files: dict[str, Path] = {}  # this process's own, each ending in a complete line
         manifest = self.folder / "manifest.json"
-        if manifest.exists():
+        if os.path.exists(manifest):  # unlike Path.exists this is False for a name that is too long
             _check(manifest, key.identity)
         _refuse_other_archive(self.folder, key.identity)
 

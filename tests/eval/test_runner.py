@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from eval import runner
+from eval.errors import UserError
 from tests.test_configs import composed
 
 ROOT = Path(__file__).parent.parent.parent
@@ -124,3 +126,59 @@ def test_real_records(settings: list[str], shared: Path, tmp_path: Path) -> None
     assert {answer["dataset"] for answer in answers} == {"hotpotqa", "samsum"}
     assert all(answer["prompt_tokens"] < 7700 for answer in answers)
     assert any(answer["truncated"] for answer in answers)
+
+
+def memory_for(rows: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let only batches of so many rows fit, and return the sizes that were tried."""
+    whole, tried = runner.decode_rows, []
+
+    def limited(sessions: Any, n: int) -> list[list[int]]:
+        tried.append(len(sessions))
+        if len(sessions) > rows:
+            raise torch.OutOfMemoryError
+        return whole(sessions, n)
+
+    monkeypatch.setattr(runner, "decode_rows", limited)
+    return tried
+
+
+def test_batch_too_big_for_memory_is_halved(
+    settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner.run(composed(*settings, *GRID, "limit=1", "subset=syn_fact"))
+    whole = stored(tmp_path)
+    tried = memory_for(2, monkeypatch)
+    runner.run(composed(*settings, *GRID, "limit=1", "subset=syn_fact", f"results={tmp_path / 'small'}"))
+    assert tried == [7, 3, 1, 2, 4, 2, 2]
+    assert stored(tmp_path / "small") == whole
+
+
+def test_example_too_big_for_memory_is_left_and_the_run_goes_on(
+    settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, calls = runner.prefill, []
+
+    def second_fails(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise torch.OutOfMemoryError
+        return whole(*arguments)
+
+    monkeypatch.setattr(runner, "prefill", second_fails)
+    with pytest.raises(UserError, match="1 examples are left undone for lack of memory"):
+        runner.run(composed(*settings))
+    assert "left undone" in capsys.readouterr().err
+    assert len(stored(tmp_path)) == 3
+    monkeypatch.undo()
+    runner.run(composed(*settings))
+    assert len(stored(tmp_path)) == 4
+
+
+def test_inspect_shows_prompts_and_runs_nothing(
+    settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner.run(composed(*settings, "inspect=3"))
+    shown = capsys.readouterr().out
+    assert shown.count("tokens: ") == 3
+    assert "<|end|>" in shown
+    assert not stored(tmp_path)
