@@ -80,10 +80,10 @@ class Session:
         """How many more tokens must be fed so that n new ones can be returned."""
         return 0 if self.stopped else max(0, n - (len(self.fed) + 1 - self._returned))
 
-    def feed(self, logits: Float[Tensor, " V"]) -> None:
-        """Note that the pending token has been fed and which one follows."""
+    def feed(self, logits: Float[Tensor, " V"], best: int) -> None:
+        """Note that the pending token has been fed and which one follows: `best`, unless that may not be."""
         self.fed.append(self.next_token)
-        self.next_token = self._choose(logits)
+        self.next_token = best if len(self.fed) >= self.prefill.min_new_tokens else self._choose(logits)
 
     def add_queries(self, new: list[Float[Tensor, "H n D"]]) -> None:
         """Append recorded queries."""
@@ -107,8 +107,9 @@ def advance(sessions: Sequence[Session], steps: Sequence[int], stop: bool = True
         tokens = torch.tensor([[session.next_token] for session in rows.sessions], device=device)
         positions = [[session.prefill.length + len(session.fed)] for session in rows.sessions]
         logits = forward(active[0].prefill.model, tokens, torch.tensor(positions, device=device), rows)
-        for session, row in zip(rows.sessions, logits, strict=True):
-            session.feed(row)
+        # One transfer for all rows: on a GPU each costs a wait for the device.
+        for session, row, best in zip(rows.sessions, logits, logits.argmax(dim=-1).tolist(), strict=True):
+            session.feed(row, best)
             left[id(session)] -= 1
         rows.advance()
         done = [left[id(session)] == 0 or (stop and session.stopped) for session in rows.sessions]

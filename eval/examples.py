@@ -108,6 +108,8 @@ def _synthetic(name: str, settings: dict[str, Any]) -> Loaded:
     number = settings["records"]
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise UserError(f"data.records is {number!r}; give a whole number, at least 1")
+    if name not in synthetic.TASKS:
+        raise UserError(f"subset '{name}' is not synthetic: add data=longbench, or data=jsonl data.path=FOLDER")
     values = {key: settings[key] for key in ("seed", "length", "dispersion", "facts")}
     records = tuple(synthetic.make(name, index, **values) for index in range(number))
     return Loaded(records, "synthetic", digest(values), None)

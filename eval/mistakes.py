@@ -21,10 +21,16 @@ def explain(error: Exception) -> str | None:
     """Return one line for a user's mistake, None for any other error."""
     if isinstance(error, UserError):
         return str(error)
+    if type(error).__module__.startswith("submitit.") or 'detect "srun"' in str(error):
+        return _of_a_sweep(error)
+    if isinstance(error, BrokenPipeError):
+        return "what reads the output has ended"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}; choose a writable folder with results=PATH"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
+        if name.startswith("submitit_"):
+            return "sweeps over Slurm or local tasks need hydra-submitit-launcher: pip install -e '.[slurm]'"
         return f"unknown {group} '{name}'{nearest(name, (path.stem for path in (CONF / group).glob('*.yaml')))}"
     if isinstance(error, OverrideParseException):
         return f"cannot read '{error.override}': write name=value, and lists as name=[a,b]"
@@ -33,6 +39,19 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, HydraException | OmegaConfBaseException):
         return " ".join(str(error).split())
     return None
+
+
+def _of_a_sweep(error: Exception) -> str:
+    """What Hydra's launcher for Slurm and local tasks, a package of its own, says in many lines."""
+    text = str(error)
+    if 'detect "srun"' in text:
+        return "there is no Slurm here (no srun): use hydra/launcher=local or scripts/shards.sh"
+    if ended := re.search(r"Job (\S+) .*with path (\S+)\s+has not produced any output \(state: ([^)]*)\)", text):
+        return (
+            f"task {ended[1]} ended without a result (state {ended[3]}), the others go on; logs are in "
+            f"{Path(ended[2]).parent}. Stored answers are kept: the same command does what is missing"
+        )
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), type(error).__name__)
 
 
 def _unknown_key(key: str) -> str:

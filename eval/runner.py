@@ -20,6 +20,7 @@ from eval.plan import Cell, Protocol, cells, union_of_needs
 from eval.preview import preview
 from eval.progress import Reporter
 from eval.provenance import provenance
+from eval.recorder import Recorder, See
 from eval.store import check_writable
 from eval.summary import summary
 
@@ -46,14 +47,17 @@ def run(config: dict[str, Any]) -> None:
     asked = len(grid) * len(inputs.examples)
     left = sum(len(lacking) for _, lacking in todo)
     print(f"{asked - left} of {asked} answers are stored, {left} to do", file=sys.stderr)
+    recorder = Recorder.of(config, grid, inputs.examples)
     try:
-        if todo:
+        if todo or (recorder and recorder.unseen):
             check_writable(Path(config["results"]))
-            answer_all(config, protocol, todo, rows, inputs)
+            answer_all(config, protocol, todo, rows, inputs, recorder)
     except UsageError as error:
         raise UserError(str(error)) from error
     edit, label = config["preset"]["edit"], config["model"]["label"]
     print(summary(grid, inputs.examples, edit, label, Path(config["results"])))
+    if recorder:
+        print(recorder.said(), file=sys.stderr)
 
 
 def batch_size(value: Any) -> int | None:
@@ -93,6 +97,7 @@ def answer_all(
     todo: Sequence[tuple[Example, list[Cell]]],
     rows: int | None,
     inputs: Data,
+    recorder: Recorder | None = None,
 ) -> None:
     """Load the model and answer, one example at a time, every cell that lacks it."""
     settings = config["model"]
@@ -105,7 +110,8 @@ def answer_all(
         for example, lacking in todo:
             asked = Asked.of(example, protocol, model, tokenizer)
             try:
-                for cell, answer in answers(asked, lacking, model, rows):
+                see = recorder.watch(example, asked, tokenizer, made_by) if recorder else None
+                for cell, answer in answers(asked, lacking, model, rows, see):
                     answer["pred"] = tokenizer.decode(answer.pop("tokens"), skip_special_tokens=True)
                     about = {"method": cell.method, "budget": cell.budget, "model": settings["label"], "preset": preset}
                     cell.store.append(example.subset.name, {**example.stored, **about, **answer}, made_by)
@@ -116,6 +122,8 @@ def answer_all(
                     f"{example.id} ({len(asked.ids)} tokens) does not fit into the device's memory: left undone"
                 )
             reporter.advance(example.subset.name)
+    if recorder:
+        recorder.complete(model, tokenizer, made_by)
     if undone:
         raise UserError(
             f"{undone} examples are left undone for lack of memory; the others are stored. Run the same command with "
@@ -123,10 +131,13 @@ def answer_all(
         )
 
 
-def answers(asked: Asked, grid: Sequence[Cell], model: Any, rows: int | None) -> Iterator[tuple[Cell, dict[str, Any]]]:
+def answers(
+    asked: Asked, grid: Sequence[Cell], model: Any, rows: int | None, see: See | None = None
+) -> Iterator[tuple[Cell, dict[str, Any]]]:
     """Prefill once, select for every cell, decode all cells together; yield each cell's tokens and measurements.
 
     Costs that cells share are told in equal shares: a scoring among the budgets it served, a batch among its rows.
+    see: called with the prefill and every cell's selection before anything is decoded; its time is nobody's.
     """
     ids = torch.tensor(asked.ids)
     with Meter() as filling:
@@ -141,6 +152,8 @@ def answers(asked: Asked, grid: Sequence[Cell], model: Any, rows: int | None) ->
         with Meter() as choosing:
             selections = list(group[0].press.select_all(filled, [cell.budget for cell in group]))
         chosen += [(cell, sel, choosing, len(group)) for cell, sel in zip(group, selections, strict=True)]
+    if see:
+        see(filled, [(cell, selection) for cell, selection, _, _ in chosen])
     size = rows or len(chosen)
     for first in range(0, len(chosen), size):
         batch = chosen[first : first + size]

@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 
@@ -158,7 +158,7 @@ def _planned(folder: Path) -> dict[str, int]:
     return sizes
 
 
-@lru_cache(maxsize=None)
+@cache
 def _counted(folder: Path, subset: str, sizes: tuple[int, ...]) -> tuple[int, float | None, float | None]:
     """Count the answers and average their costs; `sizes` of the files tell whether anything was added."""
     answers = store.stored(folder, subset).values()

@@ -39,7 +39,8 @@ def records(folder: Path) -> Path:
     for name in ("hotpotqa", "2wikimqa"):
         lines = []
         for number in range(EXAMPLES):
-            context = f"{name} {number}: naïve \u2028 “quotes” \\ 東京 \r\n" + "some words to fill it up " * (4 + number)
+            filling = "some words to fill it up " * (4 + number)
+            context = f"{name} {number}: naïve \u2028 “quotes” \\ 東京 \r\n{filling}"
             record = {"_id": f"{name}-{number}", "input": "Which?", "context": context, "answers": ["words"]}
             lines.append(record | {"length": 50, "dataset": name, "language": "en", "all_classes": None})
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -116,7 +117,7 @@ def jumping(seed: int) -> Callable[[], None]:
     clock.now = lambda zone: datetime.fromtimestamp(draw.uniform(0, 2e9), UTC)
 
     def begin() -> None:
-        mock.patch.object(time, "time", lambda: draw.uniform(0, 2e9)).start()
+        mock.patch.object(time, "time", side_effect=lambda: draw.uniform(0, 2e9)).start()
         mock.patch.object(provenance, "datetime", clock).start()
 
     return begin

@@ -82,3 +82,17 @@ def test_equal_bytes_selects_per_kv_head() -> None:
 
 def test_one_yaml_field_can_be_set_from_the_command_line() -> None:
     assert composed("methods.echokv.steps=16")["methods"]["echokv"]["steps"] == 16
+
+
+@pytest.mark.parametrize(
+    ("overrides", "source"),
+    [
+        ([], "synthetic"),
+        (["model=mistral"], "longbench"),
+        (["model=qwen", "data=jsonl"], "jsonl"),
+        (["model=mistral", "experiment=demo"], "synthetic"),
+        (["experiment=table3", "model=smollm2", "data=jsonl"], "jsonl"),
+    ],
+)
+def test_large_models_read_longbench_unless_told_otherwise(overrides: list[str], source: str) -> None:
+    assert composed(*overrides)["data"]["source"] == source

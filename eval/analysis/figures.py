@@ -130,7 +130,8 @@ def ablation(folder: Path, name: str, summary: pd.DataFrame, label: str, axes_la
             axis.set_xticks(values, [f"{value:g}" for value in values])
             axis.minorticks_off()
         else:
-            bars(axis, [f"{row.series} {row.x}" if place == 0 else "" for row in own.itertuples()], own)
+            names = [row.x if row.x == row.method else f"{row.series} {row.x}" for row in own.itertuples()]
+            bars(axis, [str(name).replace("_", " ") if place == 0 else "" for name in names], own)
             axis.set(xlabel=axes_labels[measure])
     if ordered:
         above(figure, axes[0], 4)

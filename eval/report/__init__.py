@@ -1,0 +1,1 @@
+"""The report: a folder of plain files that shows what the runs in a results folder found (`python -m eval.report`)."""

@@ -1,0 +1,139 @@
+"""A table as the page's data: its rows, tasks, cells, paired differences and per-example scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from eval import cells, gates, layout, statistics, subsets, tables
+from eval.collect import Key, Run
+from eval.report.groups import Group
+from eval.tables import Selected
+
+FIELDS = (
+    "score", "standard_error", "low", "high", "n", "records", "paper", "entries", "bytes",
+    "prefill_seconds", "selection_seconds", "decode_seconds", "new_tokens", "other_edit",
+)  # fmt: skip
+Scores = Mapping[Key, Mapping[str, pd.Series]]  # per cell and task: scores by _id
+
+
+def name_of(key: Key) -> str:
+    """The name by which the page's data know a cell."""
+    return key[0] if key[1] is None else f"{key[0]}-{key[1]}"
+
+
+def ordered(keys: Sequence[Key]) -> list[Key]:
+    """Cells in the paper's order: FullKV, then budget by budget, methods as in its tables."""
+    known = list(layout.TITLES)
+    return sorted(keys, key=lambda key: (key[1] or 0, [*known, key[0]].index(key[0]), key[0]))
+
+
+def table(group: Group, selected: Selected) -> dict[str, Any]:
+    """Return what the page shows of a table at first sight."""
+    # No method is compared with here: `differences` does it for all of them.
+    frame = cells.cells(selected.scored, selected.tasks, against="")
+    runs = {run.key: run for run in selected.answers.runs}
+    keys = ordered(list(dict.fromkeys(cells.key_of(row.method, row.budget) for row in frame.itertuples())))
+    notes = [*gates.warnings(frame, selected.answers.runs, group.model)]
+    notes += [f"Left out: {run}." for run in (*group.left_out, *selected.answers.left_out)]
+    notes += [f"{line}." for line in cells.missing(selected.scored, selected.tasks)]
+    found: dict[str, dict[str, list[float | None]]] = {name_of(key): {} for key in keys}
+    for row in frame.to_dict("records"):
+        numbers = [plain(row[field]) for field in FIELDS]
+        found[name_of(cells.key_of(row["method"], row["budget"]))][row["subset"]] = numbers
+    return {
+        "data": group.data,
+        "model": group.model,
+        "name": tables.model_name(selected.answers.runs[0]),
+        "preset": group.preset,
+        "caption": tables.describe(frame, selected),
+        "notes": notes,
+        "fields": FIELDS,
+        "tasks": [task(name) for name in selected.tasks],
+        "average": layout.average_title(frame, selected.tasks),
+        "rows": [row_of(key, runs[key]) for key in keys],
+        "cells": found,
+    }
+
+
+def row_of(key: Key, run: Run) -> dict[str, Any]:
+    """A row of the table and the settings that made it."""
+    made_by = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(run.folder.glob("runs/*.json"))]
+    return {
+        "cell": name_of(key),
+        "method": key[0],
+        "title": layout.title(key[0]),
+        "budget": key[1],
+        "folder": run.folder.name,
+        "identity": run.identity,
+        "runs": made_by,
+    }
+
+
+def task(name: str) -> dict[str, Any]:
+    """What the page says of a task."""
+    about = subsets.load(name)
+    fields = ("name", "column", "group", "metric", "language", "max_new_tokens", "records")
+    return {field: getattr(about, field) for field in fields}
+
+
+def by_cell(selected: Selected) -> Scores:
+    """Scores of every cell by task and `_id`."""
+    found: dict[Key, dict[str, pd.Series]] = {}
+    for (method, budget, subset), part in selected.scored.groupby(["method", "budget", "subset"], dropna=False):
+        found.setdefault(cells.key_of(method, budget), {})[subset] = part.set_index("_id")["score"]
+    return found
+
+
+def differences(scores: Scores, tasks: Sequence[str]) -> dict[str, dict[str, list[float | None]]]:
+    """Paired differences "A|B" of the cells of one budget, and of each and FullKV, on the examples that both have.
+
+    Per task and for the average: mean of A - B, standard error, 95% bootstrap interval (low, high), pairs.
+    """
+    names = {name for own in scores.values() for name in own}
+    wanted = [name for name in tasks if name in names]
+    found = {}
+    for left, right in combinations(ordered(list(scores)), 2):
+        if None not in (left[1], right[1]) and left[1] != right[1]:
+            continue
+        own = dict(_paired(scores[left], scores[right], wanted))
+        found[f"{name_of(left)}|{name_of(right)}"] = own
+    return found
+
+
+def _paired(
+    left: Mapping[str, pd.Series], right: Mapping[str, pd.Series], wanted: Sequence[str]
+) -> Iterator[tuple[str, list[float | None]]]:
+    strata: list[np.ndarray] = []
+    for name in wanted:
+        if name not in left or name not in right:
+            continue
+        one, other = left[name].align(right[name], join="inner")
+        if len(one):
+            strata.append((one - other).to_numpy())
+            yield name, _told([strata[-1]])
+    if strata and len(strata) == len(wanted):
+        yield cells.AVERAGE, _told(strata)
+
+
+def _told(strata: Sequence[np.ndarray]) -> list[float | None]:
+    found = statistics.estimate(strata)
+    return [*map(plain, (found.mean, found.error, found.low, found.high)), sum(map(len, strata))]
+
+
+def plain(value: Any) -> float | None:
+    """A number as JSON has it: four decimals at most, None where there is none."""
+    if value is None or pd.isna(value):
+        return None
+    rounded = round(float(value), 4)
+    return int(rounded) if rounded == int(rounded) else rounded
+
+
+def significant(value: Any) -> float | None:
+    """A number to six significant digits, None where there is none."""
+    return None if value is None or pd.isna(value) else float(f"{float(value):.6g}")
