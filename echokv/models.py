@@ -56,7 +56,10 @@ def load_model(
             device_map=device_map,
             **source,
         )
-    except (OSError, ValueError) as error:
+    except Exception as error:
+        # safetensors has an error of its own, for files that are cut short or damaged.
+        if not isinstance(error, OSError | ValueError) and type(error).__name__ != "SafetensorError":
+            raise
         raise UsageError(_why(name, error)) from error
     refuse_model(model.config)
     return (model if device_map else model.to(target)).eval(), tokenizer

@@ -1,8 +1,12 @@
 """Fixtures that every test may use."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Tests run in two processes; before torch is imported, for it reads this once.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).parent.parent
 

@@ -98,15 +98,16 @@ def retention(folder: Path, summary: pd.DataFrame) -> None:
     whole = summary[summary["dataset"] == "all"] if "all" in set(summary["dataset"]) else summary
     part = whole[~whole["selection"].str.contains(" - ")].reset_index(drop=True)
     labels = [
-        f"{report.title(row.method)} "
-        + ("" if row.selection == "final" else row.selection)
+        report.title(row.method)
+        + ("" if row.selection == "final" else f" {row.selection}")
         + ("" if pd.isna(row.budget) else f" @{row.budget}")
         for row in part.itertuples()
     ]
     figure, (axes,) = panels(1, width=5.6, height=0.9 + 0.22 * len(labels))
     bars(axes, labels, part)
     axes.plot(part["of_prompt"], range(len(labels)), linestyle="", marker="|", color="0.5", label="share of the prompt")
-    axes.set(xlabel="evidence tokens retained (%)", xlim=(0, 102))
+    axes.set_xlabel("evidence tokens retained (%)")
+    axes.set_xlim(left=0)
     axes.legend(frameon=False, fontsize=7, loc="lower right")
     save(figure, folder, "table6")
 
@@ -149,20 +150,26 @@ def distances(folder: Path, name: str, ranking: pd.DataFrame, row: str) -> None:
 
 
 def dispersion(folder: Path, name: str, summary: pd.DataFrame) -> None:
-    """Score above, retention below; one column per number of pieces, one line per method and budget."""
+    """Score above, retention below; one column per number of pieces, one line per method and budget.
+
+    A method without a budget keeps everything and has no line below.
+    """
     facts = list(dict.fromkeys(summary["facts"]))
-    figure, axes = panels(len(facts), rows=2, width=2.9, height=2.3)
+    figure, axes = panels(len(facts), rows=2, width=4.8 if len(facts) == 1 else 2.9, height=2.4)
     titles = {"score": "score", "retained": "evidence retained (%)"}
     for (measure, said), first in zip(titles.items(), (0, len(facts)), strict=True):
         for axis, many in zip(axes[first : first + len(facts)], facts, strict=True):
             own = summary[(summary["measure"] == measure) & (summary["facts"] == many)]
-            groups = own.groupby(["method", "budget"], sort=False, dropna=False)
-            for style, ((method, budget), part) in enumerate(groups):
-                size = "" if pd.isna(budget) else f" @{budget}"
+            for style, ((method, budget), part) in enumerate(
+                own.groupby(["method", "budget"], sort=False, dropna=False)
+            ):
+                if measure == "retained" and pd.isna(budget):
+                    continue
+                size = "" if pd.isna(budget) else f" @{int(budget)}"
                 part = part.sort_values("dispersion")
                 line(axis, part["dispersion"].to_numpy(), part, report.title(str(method)) + size, style)
-            axis.set(ylabel=said, xlabel="dispersion of the evidence (0 together, 1 spread out)", ylim=(-3, 103))
+            axis.set(ylabel=said, xlabel="dispersion of the evidence")
+            axis.set_ylim(bottom=0)
             axis.set_title(f"{many} pieces of evidence", fontsize=9)
-            axis.xaxis.label.set_size(7)
-    above(figure, axes[0], 4)
+    above(figure, axes[0], 3 if len(facts) == 1 else 4)
     save(figure, folder, name)

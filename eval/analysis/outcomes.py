@@ -27,7 +27,7 @@ from eval.plan import Cell
 from eval.runner import by_press, decode
 
 VALUES = ("score", "retained", "fidelity")
-AXES = {"score": "score", "retained": "evidence retained (%)", "fidelity": "agreement with the true choice (%)"}
+AXES = {"score": "score (0 to 100)", "retained": "evidence retained (%)", "fidelity": "agreement with oracle (%)"}
 
 
 def outcomes(study: Study, load: Load | None = None) -> tuple[pd.DataFrame, Measured]:

@@ -22,7 +22,7 @@ from eval.progress import Reporter
 from eval.provenance import provenance
 from eval.runner import missing
 from eval.store import RunKey, Store, check_writable
-from eval.truncation import Encoded, encode
+from eval.truncation import Encoded
 
 Load = Callable[[], tuple[Any, Any]]
 
@@ -171,15 +171,7 @@ def _measure_all(
 
 def case(study: Study, example: Example, model: Any, tokenizer: Any, needs: Needs) -> Case:
     """Prepare one example exactly as a run does."""
-    protocol = study.protocol
-    asked = Asked.of(example, protocol, model, tokenizer)
-    encoded = encode(
-        example.prompt,
-        tokenizer,
-        limit=protocol.prompt_limit,
-        chat=protocol.in_chat(example.subset),
-        order=protocol.truncation,  # type: ignore[arg-type]
-        template_options=protocol.template_options,
-    )
+    asked = Asked.of(example, study.protocol, model, tokenizer)
+    encoded = Encoded(asked.ids, asked.text, asked.truncated, asked.tokens_before)
     filled = prefill(model, torch.tensor(encoded.ids), needs, asked.stop_ids, asked.min_new_tokens)
     return Case(example, encoded, filled, tokenizer, asked.max_new_tokens)

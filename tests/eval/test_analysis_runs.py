@@ -281,7 +281,7 @@ FACTS = "subset=syn_facts"
         (["tabel1"], "unknown analysis 'tabel1'; did you mean table1"),
         ([], "name an analysis first: ablation_anchors"),
         (["experiment=demo"], "this experiment is no analysis"),
-        (["table1"], "unknown synthetic task 'hotpotqa'"),
+        (["table1"], "subset 'hotpotqa' is not synthetic"),
         (["table1", FACTS, "method=[snapkv]"], "snapkv decodes nothing ahead"),
         (["table1", FACTS, "budget=[64,128]"], "table1 is for one budget, [64, 128] given"),
         (["table1", FACTS, "analysis.shown=[1,9]"], "step 9 asked for, the lookahead makes 8: set methods."),
@@ -313,9 +313,9 @@ def test_only_synthetic_evidence_can_be_dispersed() -> None:
 
 def test_answers_that_end_too_early(fail: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every token is a stop id, the lookahead makes one step."""
-    from eval import runner
+    from eval import asked
 
-    monkeypatch.setattr(runner, "stop_ids", lambda *_: frozenset(range(300)))
+    monkeypatch.setattr(asked, "stop_ids", lambda *_: frozenset(range(300)))
     said = fail("table1", FACTS, "limit=1", "budget=64")
     assert said.startswith("step 8 lies beyond the end of every answer, the longest has 1 steps")
     said = fail("table2", FACTS, "limit=1", "budget=64")
