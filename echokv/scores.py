@@ -88,22 +88,24 @@ def column_sums(
     Queries are taken `chunk` at a time with the keys they can see, so the largest matrix is chunk x L per head.
     """
     heads, length, dim = queries.shape
-    groups = keys.shape[0]
-    dtype = accumulator(queries.dtype)
-    sums = torch.zeros(heads, length, dtype=dtype, device=keys.device)
-    grouped = queries.view(groups, heads // groups, length, dim)
-    ones = torch.ones(heads // groups, 1, chunk, dtype=dtype, device=keys.device)
+    groups, dtype = keys.shape[0], accumulator(queries.dtype)
+    shared = heads // groups
+    sums = torch.zeros(groups, shared, length, dtype=dtype, device=keys.device)
+    ones = torch.ones(shared, 1, min(chunk, length), dtype=dtype, device=keys.device)
+    # Two buffers for all chunks: fresh memory for each would cost as much as the products themselves.
+    space = torch.empty(2, shared * min(chunk, length) * length, dtype=dtype, device=keys.device)
     for group in range(groups):
-        some_keys = keys[group].to(dtype)
-        target = sums[group * (heads // groups) : (group + 1) * (heads // groups)]
+        group_keys = keys[group].to(dtype)
         for first in range(0, length, chunk):
             last = min(first + chunk, length)
-            some = grouped[group, :, first:last].to(dtype) * scaling
-            logits = (some.reshape(-1, dim) @ some_keys[:last].T).view(-1, last - first, last)
+            n = last - first
+            some = queries[group * shared : (group + 1) * shared, first:last].to(dtype) * scaling
+            logits, weights = (part[: shared * n * last].view(shared, n, last) for part in space)
+            torch.mm(some.reshape(-1, dim), group_keys[:last].T, out=logits.view(-1, last))
             _hide(logits, torch.arange(first + 1, last + 1, device=logits.device))
-            weights = torch.softmax(logits, dim=-1)
-            target[:, :last] += (ones[:, :, : last - first] @ weights)[:, 0]  # faster than a sum over a middle dim
-    return sums
+            torch.softmax(logits, dim=-1, out=weights)
+            sums[group, :, :last] += (ones[:, :, :n] @ weights)[:, 0]
+    return sums.view(heads, length)
 
 
 def sum_groups(mass: Float[Tensor, "H L"], groups: int) -> Float[Tensor, "G L"]:
