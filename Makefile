@@ -8,6 +8,7 @@ CHOSEN := $(foreach name,model data results,$(if $($(name)),--$(name) $($(name))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint clean bench tables table3 table4 table5 compare paper-check anomaly
+.PHONY: table1 table2 table6 ablations forensics dispersion sweep status report figures screenshots bench-report
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
@@ -53,6 +54,31 @@ paper-check: setup  ## hold the paper's cells, marks and statements against each
 anomaly: setup  ## code tasks in and out of the chat template, FullKV only
 	$(PY) run.py -m experiment=anomaly preset.chat=all,official $(SETTINGS)
 	$(PY) -m eval.anomaly $(CHOSEN)
+
+table1 table2 table6 forensics dispersion: setup  ## measure the mechanism (docs/mechanism.md)
+	$(PY) -m eval.analysis $@ $(SETTINGS)
+
+ablations: setup  ## every ablation, one figure each
+	for yaml in conf/experiment/ablation_*.yaml; do \
+	  $(PY) -m eval.analysis $$(basename $$yaml .yaml) $(SETTINGS) || exit 1; done
+
+sweep: setup  ## Table 3 over Slurm: make sweep 'subset=hotpotqa,qasper' 'shard=0/2,1/2' hydra.launcher.partition=gpu
+	$(PY) run.py -m hydra/launcher=slurm $(if $(experiment),,experiment=table3) $(SETTINGS)
+
+status: setup  ## what is done, running and missing in results/, from the store alone
+	$(PY) -m eval.status
+
+report: setup  ## results/report/: tables, curves and single examples as a page that opens from disk
+	$(PY) -m eval.report
+
+figures: setup  ## the curves as PDF and PNG
+	$(PY) -m eval.figures
+
+screenshots: setup  ## the README's pictures, from a real SmolLM2 run
+	$(PY) scripts/screenshots.py
+
+bench-report: setup  ## load and interaction times of the report in a browser
+	$(PY) scripts/bench_report.py
 
 clean:  ## remove the environment, keep results
 	rm -rf .venv *.egg-info

@@ -16,7 +16,8 @@ CONF = str(Path(__file__).resolve().parent / "conf")
 def app(config: DictConfig) -> None:
     from eval.runner import run  # after Hydra: `--help` must not wait for torch
 
-    run(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+    with mistakes.past_hydra():
+        run(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
 
 
 def main() -> int:
@@ -27,7 +28,7 @@ def main() -> int:
     except signals.Interrupted as error:
         print(f"{error}: {signals.GO_ON}", file=sys.stderr)
         return error.status
-    except Exception as error:
+    except (Exception, mistakes.Failed) as error:
         if (message := mistakes.explain(error)) is None:
             raise
         print(f"error: {message}", file=sys.stderr)

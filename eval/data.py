@@ -7,6 +7,7 @@ older edition; the archive itself is the official data (THUDM/LongBench on the h
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ Record = dict[str, Any]
 
 REPOSITORY = "zai-org/LongBench"
 MEMBER_LIMIT = 1 << 29  # bytes of one unpacked file; LongBench's largest is below 100 MB
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _KINDS: Mapping[str, Callable[[Any], bool]] = {
     "a non-empty string": lambda value: isinstance(value, str) and bool(value.strip()),
@@ -147,10 +150,20 @@ def parse_lines(content: bytes, origin: str) -> list[tuple[int, dict[str, Any]]]
             raise UserError(f"{where}: not JSON ({error})") from error
         if not isinstance(value, dict):
             raise UserError(f"{where}: expected a JSON object, found {type(value).__name__}")
+        if _SURROGATE.search(line) and not _encodes(value):
+            raise UserError(f"{where}: a lone surrogate (half of a \\u pair) is no text")
         parsed.append((number, value))
     if not parsed:
         raise UserError(f"{origin}: the file is empty; expected one JSON object per line")
     return parsed
+
+
+def _encodes(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse(constant: str) -> NoReturn:

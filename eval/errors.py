@@ -5,7 +5,18 @@ from difflib import get_close_matches
 
 
 class UserError(Exception):
-    """Wrong input, told in one line: what was given, which limit it broke, what to do instead."""
+    """Wrong input, told in one line: what was given, which limit it broke, what to do instead.
+
+    As text it is one line of printable characters, whatever a record or a file name in it holds.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+def printable(text: str) -> str:
+    """Return text with an escape for every character that would move a terminal's cursor or end the line."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

@@ -1,14 +1,18 @@
 """What went wrong by the user's doing, told in one line; Hydra's own complaints among it."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import (
     ConfigCompositionException,
     HydraException,
     MissingConfigException,
     OverrideParseException,
 )
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -17,8 +21,25 @@ from eval.errors import UserError, nearest
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
 
-def explain(error: Exception) -> str | None:
+class Failed(BaseException):
+    """Carries an error past Hydra, which prints the command line in front of any Exception."""
+
+
+@contextmanager
+def past_hydra() -> Iterator[None]:
+    """Turn an error in the block into Failed, but not in a sweep, whose launcher collects its tasks' errors."""
+    try:
+        yield
+    except Exception as error:
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            raise
+        raise Failed from error
+
+
+def explain(error: BaseException) -> str | None:
     """Return one line for a user's mistake, None for any other error."""
+    if isinstance(error, Failed) and error.__cause__:
+        return explain(error.__cause__)
     if isinstance(error, UserError):
         return str(error)
     if type(error).__module__.startswith("submitit.") or 'detect "srun"' in str(error):
@@ -41,7 +62,7 @@ def explain(error: Exception) -> str | None:
     return None
 
 
-def _of_a_sweep(error: Exception) -> str:
+def _of_a_sweep(error: BaseException) -> str:
     """What Hydra's launcher for Slurm and local tasks, a package of its own, says in many lines."""
     text = str(error)
     if 'detect "srun"' in text:

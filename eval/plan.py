@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 
 from echokv import Needs, Press, UsageError
 from eval.errors import UserError
@@ -88,14 +88,20 @@ def cells(config: dict[str, Any], data: Data, protocol: Protocol) -> list[Cell]:
 
 
 def _press(name: str, settings: dict[str, Any]) -> Press:
+    target = settings["_target_"]
+    try:
+        kind = get_class(target)
+    except Exception as error:  # whatever importing it may raise
+        raise UserError(f"method {name}: there is no class {target} ({str(error).splitlines()[0]})") from error
+    if not issubclass(kind, Press):  # told before anything is called
+        raise UserError(f"method {name}: {target} is not a Press")
     try:
         press = instantiate(settings, _convert_="all")
     except InstantiationException as error:
         cause = error.__cause__ or error
         lines = str(cause).splitlines()
         raise UserError(str(cause) if isinstance(cause, UsageError) else f"method {name}: {lines[0]}") from error
-    if not isinstance(press, Press):
-        raise UserError(f"method {name}: {settings['_target_']} is not a Press")
+    assert isinstance(press, Press)
     return press
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from echokv import UsageError, load_tokenizer
 from eval.asked import Asked
-from eval.errors import UserError
+from eval.errors import UserError, printable
 from eval.examples import Example
 from eval.plan import Protocol
 
@@ -37,7 +37,7 @@ def _one(example: Example, protocol: Protocol, about: Any, tokenizer: Any) -> st
     ends = [text] if len(text) <= 2 * ENDS else [text[:ENDS], text[-ENDS:]]
     ids = list(asked.ids)
     lines = [
-        f"{example.subset.name} {example.id}",
+        f"{example.subset.name} {printable(example.id)}",
         f"  tokens: {len(ids)}"
         + (f", cut in the middle from {asked.tokens_before}" if asked.truncated else ", not cut"),
         f"  chat template: {'yes' if protocol.in_chat(example.subset) else 'no'} (preset.chat={protocol.chat})",

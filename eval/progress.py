@@ -16,6 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from eval.errors import printable
+
 SECONDS = 10.0  # between two plain lines
 
 
@@ -46,6 +48,7 @@ class Reporter:
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
+        text = printable(text)
         if self._bar.disable:
             print(text, file=sys.stderr, flush=True)
         else:

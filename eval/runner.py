@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ def run(config: dict[str, Any]) -> None:
     config: the composed configuration (conf/config.yaml), resolved to plain values.
     Raises UserError for the user's mistakes and what the machine lacks; answers stored until then stay.
     """
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries; what fails in the end is told
     inputs = data.load(config["data"], config["subset"], config["limit"], config["shard"])
     protocol = Protocol.of(config)
     rows = batch_size(config["decode_rows"])

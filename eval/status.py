@@ -195,7 +195,11 @@ def _total(lines: Sequence[Progress]) -> str:
     for line in lines:
         by_subset[line.subset] = max(by_subset[line.subset], line.running)
     running, left = sum(by_subset.values()), seconds_left(lines)
-    at_work = f"{running} processes answered in the last {FRESH / 60:.0f} minutes" if running else "none is running"
+    at_work = (
+        f"{running} process{'es' if running > 1 else ''} answered in the last {FRESH / 60:.0f} minutes"
+        if running
+        else "none is running"
+    )
     time_left = "" if left is None else f", about {_duration(left / max(1, running))} left"
     each = " for each" if running > 1 and left is not None else ""
     return f"{done} of {done + missing} answers are stored; {at_work}{time_left}{each}\n"

@@ -8,13 +8,18 @@ shards=$1
 shift
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
-gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU')
+gpus=()
+if [[ ${CUDA_VISIBLE_DEVICES:-} ]]; then
+  IFS=, read -ra gpus <<<"$CUDA_VISIBLE_DEVICES"
+elif command -v nvidia-smi >/dev/null; then
+  mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null)
+fi
 mkdir -p sweeps
 
 children=()
 for ((shard = 0; shard < shards; shard++)); do
   log=sweeps/shard-$shard-of-$shards.log
-  if ((gpus)); then export CUDA_VISIBLE_DEVICES=$((shard % gpus)); fi
+  if ((${#gpus[@]})); then export CUDA_VISIBLE_DEVICES=${gpus[shard % ${#gpus[@]}]}; fi
   "$python" run.py "$@" shard="$shard/$shards" >"$log" 2>&1 &
   children+=($!)
 done

@@ -1,12 +1,18 @@
 """Fixtures that every test may use."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
+from absl import logging as absl_logging
 
 # Tests run in two processes; before torch is imported, for it reads this once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# rouge-score imports absl, whose log handler closes the stream it was made with when Hydra sets up logging.
+# Under pytest that would be pytest's own.
+absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 ROOT = Path(__file__).parent.parent
 

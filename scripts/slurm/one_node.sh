@@ -9,8 +9,14 @@ folder=$(cd "$2" && pwd)
 node=$(hostname -s)
 
 stop() {
+  export SLURM_CONF=$folder/slurm.conf
+  # A step that ends without its controller stays for ever, and slurmd with it: first empty the queue.
+  timeout 15 bash -c 'scancel --user="$(id -un)"; while [[ $(squeue --noheader) ]]; do sleep 0.2; done' 2>/dev/null || true
   for name in slurmd slurmctld munged; do
-    [[ -f $folder/$name.pid ]] && kill "$(cat "$folder/$name.pid")" 2>/dev/null || true
+    [[ -f $folder/$name.pid ]] || continue
+    process=$(cat "$folder/$name.pid")
+    kill "$process" 2>/dev/null || continue
+    timeout 5 bash -c "while kill -0 $process 2>/dev/null; do sleep 0.1; done" || kill -KILL "$process" || true
   done
 }
 [[ $1 == start ]] || { stop; exit 0; }

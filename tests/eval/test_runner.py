@@ -27,7 +27,7 @@ def stored(root: Path) -> dict[str, dict[str, Any]]:
     """Every answer by cell and id, without what depends on the clock."""
     answers = {}
     for path in sorted(root.rglob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_bytes().split(b"\n")[:-1]:  # a killed process may leave half a last line
             answer = json.loads(line)
             kept = {k: v for k, v in answer.items() if not k.endswith(("seconds", "peak_bytes", "rows"))}
             name = f"{path.parent.name} {answer['_id']}"

@@ -1,0 +1,81 @@
+"""What the status command reads off a store."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eval import status, store
+from eval.store import RunKey, Store
+
+COSTS = {"prefill_seconds": 2.0, "selection_seconds": 0.5, "decode_seconds": 1.0}
+
+
+def run(root: Path, method: str, budget: int | None, subset: str, done: int, planned: int, **identity: Any) -> Path:
+    """Store `done` answers of a run that set out to answer `planned`."""
+    made = Store(root, RunKey("synthetic", "tiny", method, budget, {"method": method, "budget": budget, **identity}))
+    for number in range(done):
+        made.append(subset, {"_id": f"{number}", "pred": "x", **COSTS}, {"examples": {subset: planned}})
+    return made.folder
+
+
+def by_cell(lines: list[status.Progress]) -> dict[tuple[str, str], tuple[int, int, int]]:
+    return {(line.cell, line.subset): (line.done, line.running, line.missing) for line in lines}
+
+
+def test_done_running_and_missing(tmp_path: Path) -> None:
+    run(tmp_path, "full", None, "syn_fact", 4, 4)
+    old = run(tmp_path, "laq", 128, "syn_fact", 1, 4)
+    (path,) = store.parts(old, "syn_fact")
+    found = by_cell(status.progress(tmp_path))
+    assert found == {("full", "syn_fact"): (4, 0, 0), ("laq 128", "syn_fact"): (1, 1, 3)}
+    for age, running in ((status.FRESH + 60, 0), (-3600.0, 1)):  # an hour ahead: the file server's clock is off
+        os.utime(path, (time.time() - age,) * 2)
+        assert by_cell(status.progress(tmp_path))["laq 128", "syn_fact"] == (1, running, 3)
+
+
+def test_what_no_run_has_begun_is_named_by_hand(tmp_path: Path) -> None:
+    run(tmp_path, "laq", 128, "syn_fact", 2, 7)
+    found = by_cell(status.progress(tmp_path, ("hotpotqa", "syn_hops")))
+    assert found["laq 128", "hotpotqa"] == (0, 0, 200)
+    assert found["laq 128", "syn_hops"][2] > 0
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    folders = [run(tmp_path, "laq", 128, "syn_fact", 1, 1, workspace=size) for size in (1, 2)]
+    assert {line.cell for line in status.progress(tmp_path)} == {folder.name.replace("-", " ") for folder in folders}
+
+
+def test_time_left_counts_a_shared_prefill_once(tmp_path: Path) -> None:
+    run(tmp_path, "full", None, "syn_fact", 1, 3)
+    run(tmp_path, "laq", 128, "syn_fact", 2, 3)
+    lines = status.progress(tmp_path)
+    # Two examples lack an answer: two prefills of 2 s, and three answers of 1.5 s.
+    assert status.seconds_left(lines) == pytest.approx(2 * 2.0 + 3 * 1.5)
+    more = status.progress(tmp_path, ("hotpotqa",))
+    assert status.seconds_left(more) == pytest.approx(8.5 + 200 * (2.0 + 2 * 1.5))
+    assert status.seconds_left([]) is None
+
+
+def test_a_damaged_plan_costs_no_answer(tmp_path: Path) -> None:
+    folder = run(tmp_path, "laq", 128, "syn_fact", 2, 9)
+    for path in (folder / "runs").iterdir():
+        path.write_text("{")
+    assert by_cell(status.progress(tmp_path)) == {("laq 128", "syn_fact"): (2, 0, 0)}
+
+
+def test_table_and_watching(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, "full", None, "syn_fact", 2, 2)
+    run(tmp_path, "laq", 128, "syn_fact", 2, 2)
+    assert status.main([str(tmp_path), "--watch", "0.01"]) == 0, "it ends when nothing is missing"
+    said = capsys.readouterr().out
+    assert "synthetic/tiny" in said
+    assert "all 2" in said
+    assert "all 4 answers are stored" in said
+    run(tmp_path, "laq", 256, "syn_fact", 1, 2)
+    assert status.main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "laq 256" in said
+    assert "5 of 6 answers are stored; 1 process answered in the last 10 minutes" in " ".join(said.split())
