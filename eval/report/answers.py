@@ -47,12 +47,14 @@ def examples(selected: Selected, subset: str) -> dict[str, Any]:
     return {"fields": SHOWN, "examples": about, "answers": answers}
 
 
-def recorded(runs: Sequence[Run], subset: str, ids: Sequence[str]) -> Iterator[tuple[str, int, dict[str, Any], Run]]:
-    """Stored selections of a task: cell, place of the example in `ids`, row and run."""
+def recorded(selected: Selected, subset: str, ids: Sequence[str]) -> Iterator[tuple[str, int, dict[str, Any], Run]]:
+    """Stored selections of a task, for the answers' very texts: cell, place of the example in `ids`, row and run."""
     place = {name: number for number, name in enumerate(ids)}
-    for run in runs:
+    part = selected.scored[selected.scored["subset"] == subset]
+    texts = dict(zip(part["_id"], part["fingerprint"], strict=True))
+    for run in selected.answers.runs:
         for name, row in selections.rows(run.folder, subset).items():
-            if name in place:
+            if texts.get(name) == row["fingerprint"]:
                 yield name_of(run.key), place[name], row, run
 
 

@@ -8,7 +8,6 @@ literal in the file and text nodes in the page.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,7 +106,17 @@ def _write(folder: Folder, results: Path, found: list[Group], edit: Edit | None)
         name = f"t{len(tables)}"
         table = numbers.table(group, selected)
         kept = _examples(folder, name, selected)
-        tables.append({"id": name, **table, "recorded": kept, "csv": f"csv/{name}.csv"})
+        key = f"{group.data}/{group.model}/{group.preset}"
+        alike = sum(other["key"].partition(" ")[0] == key for other in tables)
+        tables.append(
+            {
+                "id": name,
+                "key": f"{key} {alike + 1}" if alike else key,
+                **table,
+                "recorded": kept,
+                "csv": f"csv/{name}.csv",
+            }
+        )
         folder.data(f"{name}/differences", numbers.differences(numbers.by_cell(selected), selected.tasks))
         folder.put(f"csv/{name}.csv", cells.cells(selected.scored, selected.tasks, "").to_csv(index=False).encode())
         counted += len(selected.scored)
@@ -128,7 +137,7 @@ def _examples(folder: Folder, name: str, selected: Selected) -> dict[str, int]:
     for subset, about in known.items():
         kept: dict[str, list[str | None]] = {}
         prompts: dict[str, Any] = {}
-        for cell, place, row, run in answers.recorded(selected.answers.runs, subset, about["ids"]):
+        for cell, place, row, run in answers.recorded(selected, subset, about["ids"]):
             kept.setdefault(cell, [None] * len(about["ids"]))[place] = row["prompt"]
             prompts[row["prompt"]] = run
             told = {"length": row["prompt_tokens"], "steps": row["steps"]}

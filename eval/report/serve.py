@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ from pathlib import Path
 from eval.errors import UserError
 
 EVERY = 3.0  # seconds between two looks at the answers
+REST = 5.0  # times as long as a build takes is waited after it: the run needs the processor more
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -71,8 +73,9 @@ def fingerprint(results: Path) -> int:
 
 
 def _watch(results: Path, rebuild: Callable[[], None], stop: threading.Event) -> None:
-    seen = fingerprint(results)
-    while not stop.wait(EVERY):
+    seen, pause = fingerprint(results), EVERY
+    while not stop.wait(pause):
+        begun = time.monotonic()
         try:
             now = fingerprint(results)
             if now != seen:
@@ -80,3 +83,4 @@ def _watch(results: Path, rebuild: Callable[[], None], stop: threading.Event) ->
                 rebuild()
         except (UserError, OSError) as error:  # of a run in progress: the next look may find it well
             print(f"not rebuilt: {error}", file=sys.stderr)
+        pause = max(EVERY, REST * (time.monotonic() - begun))

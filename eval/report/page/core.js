@@ -45,7 +45,7 @@ report.el = (tag, attributes = {}, ...children) => {
     else if (name === "value") made.value = value;
     else made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return made;
 };
 
@@ -77,6 +77,8 @@ report.table = (state = report.state()) =>
 
 // Controls. Their ids let the focus survive a page that is made anew.
 
+report.control = (id, label, box) => report.el("div", {class: "control"}, report.el("label", {for: id}, label), box);
+
 report.choice = (id, label, options, value, change) => {
   const grouped = new Map();
   for (const option of options) {
@@ -86,7 +88,7 @@ report.choice = (id, label, options, value, change) => {
   const children = [...grouped].map(([title, some]) => (title ? report.el("optgroup", {label: title}, some) : some));
   const box = report.el("select", {id, onchange: (event) => change(event.target.value)}, children.flat());
   box.value = value;
-  return report.el("label", {class: "control"}, report.el("span", {}, label), box);
+  return report.control(id, label, box);
 };
 
 /** Radio buttons in a row. */
@@ -102,9 +104,10 @@ report.switch = (id, label, options, value, change) =>
 // Words and numbers.
 
 report.minus = (text) => String(text).replace("-", "\u2212");
+const FORMATS = [0, 1, 2, 3].map((digits) =>
+  new Intl.NumberFormat("en", {minimumFractionDigits: digits, maximumFractionDigits: digits}));
 report.number = (value, decimals = 1) =>
-  value === null || value === undefined ? "\u2013" : report.minus(value.toLocaleString("en", {
-    minimumFractionDigits: decimals, maximumFractionDigits: decimals}));
+  value === null || value === undefined ? "\u2013" : report.minus(FORMATS[decimals].format(value));
 report.signed = (value, decimals = 1) => {
   if (value === null || value === undefined) return "";
   const text = Math.abs(value).toFixed(decimals);
@@ -147,14 +150,15 @@ report.difference = (differences, cell, other, task) => {
 report.opponent = (table, row, method) =>
   table.rows.find((other) => other.method === method && (other.budget === row.budget || other.budget === null));
 
+const KNOWN = ["full", "streamingllm", "h2o", "snapkv", "pyramidkv", "laq", "echokv", "stage1_only", "iterative_only"];
+const SYMBOLS = ["circle", "cross", "square", "triangle", "diamond2", "star", "circle", "wye", "hexagon", "diamond", "square2", "triangle2"];
+
+/** Colour and symbol number `place`, for what is no method. */
+report.style = (place) => ({color: `var(--m${place % SYMBOLS.length})`, symbol: SYMBOLS[place % SYMBOLS.length]});
+
 /** One colour and one symbol a method, the same everywhere. */
 report.look = (method) => {
-  const known = ["full", "streamingllm", "h2o", "snapkv", "pyramidkv", "laq", "echokv", "stage1_only", "iterative_only"];
-  const symbols = ["circle", "cross", "square", "triangle", "diamond2", "star", "circle", "wye", "times"];
-  let place = known.indexOf(method);
-  if (place < 0) {
-    const others = [...new Set(report.ready.tables.flatMap((table) => table.rows.map((row) => row.method)))];
-    place = 7 + (others.filter((other) => !known.includes(other)).indexOf(method) + 2) % 5;
-  }
-  return {color: `var(--m${place})`, symbol: symbols[place % symbols.length]};
+  if (KNOWN.includes(method)) return report.style(KNOWN.indexOf(method));
+  const others = new Set(report.ready.tables.flatMap((table) => table.rows.map((row) => row.method)));
+  return report.style(KNOWN.length + [...others].filter((other) => !KNOWN.includes(other)).indexOf(method));
 };

@@ -11,6 +11,8 @@
         href: `#/${name}?${new URLSearchParams({table: report.table(state).key})}`,
         "aria-current": (view.part ?? name) === (report.views[state.view].part ?? state.view) ? "page" : null,
       }, view.title)));
+    const here = list.querySelector("[aria-current]"); // where the menu is wider than the screen
+    if (here) list.scrollLeft = here.offsetLeft - list.offsetLeft - (list.clientWidth - here.offsetWidth) / 2;
     const place = document.getElementById("which");
     const {tables} = report.ready;
     const options = tables.map((table) => ({value: table.key, title: table.key.split("/").join(" \u00b7 ")}));
@@ -84,6 +86,7 @@
     remember(theme);
     dress(theme);
   });
+  document.getElementById("skip").addEventListener("click", () => document.getElementById("page").focus());
   dress(themes.includes(remembered()) ? remembered() : "auto");
   start().then(() => {
     performance.measure("loaded");

@@ -1,0 +1,192 @@
+"""Figures for a paper: `python -m eval.figures` writes PDF and PNG of budget curves, costs and paired differences.
+
+One folder RESULTS/figures/DATA-MODEL-PRESET a table; methods in the paper's order, told apart by marker and dash as
+well as by colour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from eval import cells, layout, subsets
+from eval.analysis import figures
+from eval.errors import UserError
+from eval.report import groups, numbers
+
+COLOURS = ("#5b6675", "#8a5a2b", "#c26a00", "#1f83b8", "#00806a", "#b04a86", "#c23b22", "#6a55b5", "#0b4f9c")
+TALL, WIDE = 2.2, 2.6  # inches of a panel
+COSTS = {"bytes": "stored MB per answer", "seconds": "seconds per answer"}
+
+
+def look(method: str) -> dict[str, Any]:
+    """Colour, marker and dash of a method: the same in every figure."""
+    place = [*layout.TITLES, method].index(method)
+    style: dict[str, Any] = figures.STYLES[place % len(figures.STYLES)]
+    return {**style, "color": COLOURS[place % len(COLOURS)]}
+
+
+def curves(frame: pd.DataFrame, tasks: Sequence[str]) -> Any:
+    """Score by budget, one panel a task and one for the average, with 95% bands and FullKV as a line."""
+    across = min(4, len(tasks))
+    figure, axes = figures.panels(across, -(-len(tasks) // across), WIDE, TALL)
+    for panel, task in zip(axes, tasks, strict=False):
+        own = frame[frame["subset"] == task]
+        for row in own[own["budget"].isna()].itertuples():
+            panel.axhline(
+                row.score, color=look(row.method)["color"], linestyle="--", linewidth=1, label=_title(row.method)
+            )
+        for method, part in _by_method(own[own["budget"].notna()]):
+            part = part.sort_values("budget")
+            x = part["budget"].to_numpy(dtype="float64")
+            panel.plot(x, part["score"].to_numpy(), label=_title(method), markersize=4, linewidth=1.2, **look(method))
+            panel.fill_between(x, part["low"], part["high"], color=look(method)["color"], alpha=0.1, linewidth=0)
+        budgets = sorted(set(own["budget"].dropna()))
+        if budgets and budgets[-1] >= 4 * budgets[0]:
+            panel.set_xscale("log", base=2)
+        panel.set_xticks(budgets, [str(budget) for budget in budgets])
+        panel.minorticks_off()
+        panel.set_title(_task(task), fontsize=9)
+        panel.set(xlabel="budget (tokens per head)", ylabel="score")
+    return _finished(figure, axes, len(tasks))
+
+
+def costs(frame: pd.DataFrame, task: str = cells.AVERAGE) -> Any:
+    """Score against stored bytes and against seconds; one mark a method and budget, bars are 95% intervals."""
+    own = frame[frame["subset"] == task].copy()
+    own["bytes"] /= 1e6
+    own["seconds"] = own[["prefill_seconds", "selection_seconds", "decode_seconds"]].sum(axis=1)
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    figure, axes = figures.panels(2, width=3.4, height=2.8)
+    for panel, (cost, label) in zip(axes, COSTS.items(), strict=True):
+        for method, part in _by_method(own):
+            part = part.sort_values(cost)
+            style = look(method)
+            panel.plot(part[cost], part["score"], label=_title(method), markersize=5, linewidth=0.8, **style)
+            panel.vlines(part[cost], part["low"], part["high"], color=style["color"], linewidth=0.8, alpha=0.6)
+            for row in part.dropna(subset=["budget"]).itertuples():
+                where = (getattr(row, cost), row.score)
+                panel.annotate(row.budget, where, textcoords="offset points", xytext=(4, 3), fontsize=6)
+        if own[cost].max() > 4 * own[cost].min():
+            panel.set_xscale("log")
+            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.xaxis.set_major_formatter("{x:g}")
+            panel.xaxis.set_minor_locator(NullLocator())
+        panel.set(xlabel=label, ylabel=f"score, {_task(task)}")
+    return _finished(figure, axes, 2)
+
+
+def differences(selected: Any, method: str, tasks: Sequence[str]) -> Any:
+    """Paired differences to a method at the same budget, one panel a task, with 95% intervals."""
+    scores = numbers.by_cell(selected)
+    found = numbers.differences(scores, selected.tasks)
+    keys = [key for key in numbers.ordered(list(scores)) if key[0] != method]
+    pairs = [(key, other) for key in keys for other in scores if other[0] == method and other[1] in (None, key[1])]
+    across = min(3, len(tasks))
+    figure, axes = figures.panels(across, -(-len(tasks) // across), 3.2, 0.9 + 0.17 * len(pairs))
+    for panel, task in zip(axes, tasks, strict=False):
+        lines = [(key, _turned(found, numbers.name_of(key), numbers.name_of(other), task)) for key, other in pairs]
+        for place, (key, line) in enumerate(lines):
+            if line is not None:
+                mean, low, high = line
+                style = look(key[0])
+                panel.plot([low, high], [place, place], color=style["color"], linewidth=1.2)
+                panel.plot([mean], [place], color=style["color"], marker=style["marker"], markersize=4)
+        panel.axvline(0, color="black", linewidth=0.8)
+        panel.set_yticks(range(len(pairs)), [_label(key) for key, _ in pairs], fontsize=7)
+        panel.set_ylim(len(pairs) - 0.5, -0.5)
+        panel.set_title(_task(task), fontsize=9)
+        panel.set(xlabel=f"points more than {_title(method)}")
+    for panel in axes[len(tasks) :]:
+        panel.remove()
+    return figure
+
+
+def write(results: Path, against: str) -> list[Path]:
+    """Write the figures of every table and return their folders.
+
+    Raises:
+        UserError: no answers, or a folder that cannot be written to.
+    """
+    made = []
+    for group in groups.find(results):
+        selected = groups.select(group, results, None)
+        frame = cells.cells(selected.scored, selected.tasks, against="")
+        present = [task for task in (*selected.tasks, cells.AVERAGE) if task in set(frame["subset"])]
+        folder = results / "figures" / f"{group.data}-{group.model}-{group.preset}"
+        drawn = {"budgets": curves(frame, present)}
+        if cells.AVERAGE in present:
+            drawn["costs"] = costs(frame)
+        if against in set(frame["method"]):
+            drawn["differences"] = differences(selected, against, present)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, figure in drawn.items():
+                figures.save(figure, folder, name)
+        except OSError as error:
+            raise UserError(f"cannot write to {folder} ({error.strerror}): choose another --results") from error
+        made.append(folder)
+    return made
+
+
+def _by_method(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    order = {method: place for place, method in enumerate(layout.TITLES)}
+    parts = [(str(method), part) for method, part in frame.groupby("method", sort=False)]
+    return sorted(parts, key=lambda item: (order.get(item[0], len(order)), item[0]))
+
+
+def _turned(found: dict[str, Any], left: str, right: str, task: str) -> tuple[float, float, float] | None:
+    """Mean and interval of left - right, whichever way round it is known; None without enough pairs."""
+    for name, sign in ((f"{left}|{right}", 1), (f"{right}|{left}", -1)):
+        line = found.get(name, {}).get(task)
+        if line is not None and line[2] is not None:
+            low, high = sorted((sign * line[2], sign * line[3]))
+            return sign * line[0], low, high
+    return None
+
+
+def _finished(figure: Any, axes: Sequence[Any], used: int) -> Any:
+    for panel in axes[used:]:
+        panel.remove()
+    handles = {
+        text: handle for panel in axes[:used] for handle, text in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=7, frameon=False, fontsize=8)
+    return figure
+
+
+def _title(method: str) -> str:
+    return layout.title(method)
+
+
+def _label(key: tuple[str, int | None]) -> str:
+    return _title(key[0]) + ("" if key[1] is None else f" {key[1]}")
+
+
+def _task(name: str) -> str:
+    return "average" if name == cells.AVERAGE else subsets.load(name).column
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
+    parser = argparse.ArgumentParser(prog="python -m eval.figures", description="Figures for a paper, PDF and PNG.")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored answers")
+    parser.add_argument("--against", default="laq", help="method of the paired differences")
+    chosen = parser.parse_args(arguments)
+    try:
+        for folder in write(chosen.results, chosen.against):
+            print(folder)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"use strict";
+// The list of examples: which of them a method answers better than another.
+{
+  const {el} = report;
+  const WHEN = {
+    all: {title: "all", keep: () => true},
+    better: {title: "A beats B", keep: (a, b) => a !== null && b !== null && a > b},
+    worse: {title: "B beats A", keep: (a, b) => a !== null && b !== null && a < b},
+    same: {title: "A and B score the same", keep: (a, b) => a !== null && a === b},
+  };
+
+  /** What the state asks for, with every part given. */
+  report.asked = (table, state) => {
+    const known = (cell) => table.rows.some((row) => row.cell === cell);
+    const last = (method) => table.rows.filter((row) => row.method === method).at(0)?.cell;
+    const a = known(state.a) ? state.a : last("echokv") ?? table.rows.at(-1).cell;
+    const b = known(state.b) ? state.b : [last("laq"), last("full"), table.rows[0].cell].find((cell) => cell && cell !== a) ?? a;
+    return {a, b, when: WHEN[state.when] ? state.when : "all", search: state.search ?? "", only: state.only ?? ""};
+  };
+
+  /** The examples that fit, in order. Searching needs the answers' texts, which are loaded task by task. */
+  report.fitting = async (table, state) => {
+    const {a, b, when, search, only} = report.asked(table, state);
+    const scores = await report.load(`${table.id}/scores`);
+    const wanted = search.toLowerCase();
+    const names = table.tasks.map((task) => task.name).filter((name) => scores[name] && (!only || only === name));
+    const found = [];
+    for (const name of names) {
+      const {ids, scores: grid} = scores[name];
+      const texts = wanted ? await report.load(`${table.id}/${name}`) : null;
+      ids.forEach((id, number) => {
+        const left = grid[a]?.[number] ?? null;
+        const right = grid[b]?.[number] ?? null;
+        if (!WHEN[when].keep(left, right)) return;
+        if (texts) {
+          const said = [a, b].map((cell) => texts.answers[cell]?.[number]?.[0] ?? "");
+          if (![id, ...texts.examples[number].answers, ...said].some((text) => text.toLowerCase().includes(wanted))) return;
+        }
+        found.push({task: name, number, id, left, right});
+      });
+    }
+    return found;
+  };
+
+  const cells = (table) => table.rows.map((row) => ({value: row.cell, title: report.label(row)}));
+  report.cells = cells;
+
+  /** Narrowing controls, shared with nothing but kept in the address of a single example. */
+  const controls = (table, state, found) => {
+    const {a, b, when, search, only} = report.asked(table, state);
+    const set = (name) => (value) => report.go({[name]: value}, true);
+    const box = el("input", {id: "search", type: "search", value: search, placeholder: "id, answer, prediction",
+      onchange: (event) => report.go({search: event.target.value}, true)});
+    return el("div", {class: "controls"},
+      report.choice("only", "Task", [{value: "", title: "all tasks"}, ...table.tasks.map((task) =>
+        ({value: task.name, title: `${task.column} (${task.name})`, group: task.group}))], only, set("only")),
+      report.choice("a", "A", cells(table), a, set("a")),
+      report.choice("b", "B", cells(table), b, set("b")),
+      report.choice("when", "Where", Object.entries(WHEN).map(([value, {title}]) => ({value, title})), when, set("when")),
+      report.control("search", "Search", box),
+      found);
+  };
+
+  const show = async (root, state) => {
+    const table = report.table(state);
+    const {a, b} = report.asked(table, state);
+    const count = el("output", {class: "count"});
+    const place = el("div", {class: "list"});
+    root.append(el("h1", {}, "Examples"), controls(table, state, count), place);
+    const found = await report.fitting(table, state);
+    count.textContent = `${found.length} example${found.length === 1 ? "" : "s"}`;
+    const kept = table.recorded;
+    const link = (cell) => {
+      const {task, number, id} = cell.getRow().getData();
+      return el("a", {href: report.address({view: "example", task, n: number, id: null})}, id);
+    };
+    report.grid(place, {
+      data: found.map((one) => ({...one, title: report.taskTitle(table, one.task),
+        gap: one.left === null || one.right === null ? null : one.left - one.right})),
+      height: Math.min(620, 62 + 33 * Math.max(1, found.length)), layout: "fitColumns",
+      columns: [
+        {title: "Example", field: "id", formatter: link, widthGrow: 4, minWidth: 110},
+        {title: "Task", field: "title", formatter: report.text, widthGrow: 1, minWidth: 56},
+        ...[["left", a], ["right", b]].map(([field, cell]) => ({
+          title: report.label(report.row(table, cell)), field, hozAlign: "right", headerHozAlign: "right", minWidth: 70, widthGrow: 1, headerWordWrap: true,
+          formatter: (entry) => document.createTextNode(entry.getValue() === null ? "missing" : report.number(entry.getValue()))})),
+        {title: "A \u2212 B", field: "gap", hozAlign: "right", headerHozAlign: "right", minWidth: 58, widthGrow: 1,
+          formatter: (entry) => document.createTextNode(report.signed(entry.getValue()))},
+      ],
+    });
+    const recorded = Object.values(kept).reduce((sum, value) => sum + value, 0);
+    root.append(el("p", {class: "hint"}, recorded
+      ? `${recorded} answers have the tokens that their caches kept.`
+      : "No kept tokens are recorded: run the same command again with record.selections=true, then write the report again."));
+  };
+
+  report.views.examples = {title: "Examples", menu: true, show};
+}

@@ -1,0 +1,260 @@
+"""The report in a real browser, opened from disk: from the overview to one token, on a wide and a narrow screen.
+
+Pictures of what was seen go to the folder that REPORT_PICTURES names, if it is set.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eval.errors import UserError
+from eval.report.browser import chromium
+from eval.report.build import build
+from eval.report.serve import Handler
+from tests.browsing import CONTRAST, UNNAMED, classes, picture, visit, wait
+from tests.eval import kept
+from tests.eval.stores import pattern, write
+
+BREAK = "document.documentElement.dataset.broken='yes'"
+EVIL = f"</script><script>{BREAK}</script><img src=x onerror={BREAK}><svg/onload={BREAK}>"
+METHODS = {"full": (None,), "snapkv": (128, 256), "laq": (128, 256), "echokv": (128, 256)}
+STEPS = {"laq": ("W1",), "echokv": ("W1", "W2")}
+SUBSETS = {"hotpotqa": 6, "trec": 6, "lcc": 4}
+LONG = 31_000
+SHADES = [f"{letter}{level}" for letter in "sab" for level in range(1, 8)]
+CELLS = [f"{way}-{level}" for way in ("more", "less") for level in range(1, 6)]
+
+
+def pieces(length: int) -> list[str]:
+    words = ["the ", "quiet ", "river ", "carried ", "seven ", "letters", ".\n"]
+    return [words[place % len(words)] for place in range(length)]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report whose data try to break out wherever a data set could."""
+    results = tmp_path_factory.mktemp("report") / "results"
+    for method, budgets in METHODS.items():
+        for place, budget in enumerate(budgets):
+            right = {name: pattern(1 + place + len(method) % n, n) for name, n in SUBSETS.items()}
+            if (method, budget) == ("snapkv", 256):
+                del right["lcc"]
+            change = {"pred": EVIL, "answers": [EVIL, "seven letters"]} if method == "laq" and budget == 128 else None
+            run = write(results, method, budget, right, change=change)
+            for number, length in ((0, 120), (1, LONG)):
+                text = [EVIL, *pieces(length - 1)]
+                kept.write(run, "hotpotqa", number, text, STEPS.get(method, ()), 100 * (method != "echokv"))
+    build(results, results / "report")
+    return results / "report"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    try:
+        with chromium() as opened:
+            yield opened
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that must not complain: no error, no message, no breach of its own policy, no request to the outside."""
+    opened = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    opened.set_default_timeout(10_000)
+    said: list[str] = []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on(
+        "request", lambda request: said.append(request.url) if not request.url.startswith(("file:", "data:")) else None
+    )
+    yield opened
+    broken = opened.evaluate("document.documentElement.dataset.broken")
+    opened.close()
+    assert not said
+    assert broken is None
+
+
+def example(**state: Any) -> str:
+    asked = {"task": "hotpotqa", "n": 0, "a": "echokv-128", "b": "snapkv-128", **state}
+    return "#/example?" + "&".join(f"{name}={value}" for name, value in asked.items())
+
+
+def test_from_the_overview_to_a_layer(page: Any, root: Path) -> None:
+    visit(page, root)
+    page.wait_for_selector(".table[data-built]")
+    assert page.locator(".entry.missing").count() == 7 * 13 + 2  # SnapKV 256 lacks one task more, and so the average
+    picture(page, "tables")
+    page.get_by_role("button", name="EchoKV 128, Hot").click()
+    page.get_by_role("link", name="Examples of this cell").click()
+    page.wait_for_selector(".list .tabulator-row")
+    page.locator("#a").select_option("echokv-128")
+    page.get_by_role("link", name="hotpotqa-0").click()
+    page.wait_for_selector(".prompt .t")
+    picture(page, "example")
+    before = classes(page)
+    page.locator("#a").select_option("laq-128")
+    wait(page, "document.querySelector('.pane h3').textContent.startsWith('LAQ 128')")
+    switched = classes(page)
+    assert switched != before
+    page.get_by_label("Layer").select_option("1")
+    wait(page, "location.hash.includes('layer=1')")
+    wait(page, "document.querySelector('#layer').value === '1'")
+    assert classes(page) != switched
+    picture(page, "layer")
+
+
+def test_shades_are_the_shares_that_were_stored(page: Any, root: Path) -> None:
+    visit(page, root, example(layer=1, head=1))
+    page.wait_for_selector(".prompt .t")
+    kept_tokens = set(kept.step("final", 120, 15, 9).layers[1][1].tolist())
+    shown = {place for place, name in enumerate(classes(page)) if " s7" in name}
+    assert shown == kept_tokens
+    assert {place for place, name in enumerate(classes(page)) if " ev" in name} == {0, 1, 2}
+    page.get_by_label("Head").select_option("")
+    wait(page, "!location.hash.includes('head')")
+    shares = kept.step("final", 120, 15, 9).counts([1]) / 2
+    wait(page, "document.querySelector('#head').value === ''")
+    levels = [int(name.split(" s")[1][0]) for name in classes(page)]
+    limits = [0.0001, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8]
+    assert levels == [sum(share >= limit for limit in limits) for share in shares]
+
+
+def test_steps_and_looks(page: Any, root: Path) -> None:
+    visit(page, root, example())
+    page.wait_for_selector(".prompt .t")
+    final = classes(page)
+    page.get_by_role("radio", name="W2").check()
+    wait(page, "document.querySelector('.pane h3').textContent.includes('W2')")
+    assert classes(page) != final
+    page.keyboard.press("]")
+    wait(page, "document.querySelector('.pane h3').textContent.includes('final')")
+    assert classes(page) == final
+    page.keyboard.press("2")
+    page.wait_for_selector(".pane + .pane .t")
+    assert classes(page, 0) == final
+    assert classes(page, 1) != final
+    page.keyboard.press("3")
+    wait(page, "document.querySelectorAll('.pane').length === 1")
+    assert any(re.search(r" ?a[1-7]", name) for name in classes(page))
+    assert any(re.search(r" ?b[1-7]", name) for name in classes(page))
+    page.keyboard.press("s")
+    wait(page, "location.hash.includes('a=snapkv-128')")
+
+
+def test_keys_links_and_search(page: Any, root: Path) -> None:
+    visit(page, root, example())
+    page.wait_for_selector(".prompt .t")
+    page.locator(".prompt .t").nth(5).click()
+    page.wait_for_selector(".t.current")
+    page.locator(".prompt").press("ArrowRight")
+    wait(page, "location.hash.includes('token=6')")
+    assert page.locator(".token figure").count() == 1
+    page.keyboard.press("/")
+    page.keyboard.type("seven letters")
+    wait(page, "document.querySelector('.find output').textContent.startsWith('1 of')")
+    assert page.locator(".t.hit2").count() == 2
+    page.keyboard.press("Enter")
+    wait(page, "document.querySelector('.find output').textContent.startsWith('2 of')")
+    address = page.url
+    page.reload()  # every state has a link
+    page.wait_for_selector(".t.hit2")
+    assert page.url == address
+    page.locator("h1").click()
+    page.keyboard.press("n")
+    wait(page, "location.hash.includes('n=1')")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog[open]")
+    assert page.get_by_text("next / previous example").is_visible()
+
+
+def test_a_long_prompt_is_virtual_and_whole(page: Any, root: Path) -> None:
+    visit(page, root, example(n=1, look="two"))
+    page.wait_for_selector(".pane + .pane .t")
+    text = page.eval_on_selector(".prompt", "box => box.textContent")
+    assert text == "".join([EVIL, *pieces(LONG - 1)])
+    assert page.locator(".prompt .t").count() < 8000
+    visit(page, root, example(n=1, token=LONG - 5))
+    page.wait_for_selector(".t.current")
+    box = page.locator(".prompt").bounding_box()
+    token = page.locator(".t.current").bounding_box()
+    assert box["y"] <= token["y"] <= box["y"] + box["height"]
+    assert page.locator(".prompt .t").count() < 8000
+
+
+def test_where_a_beats_b(page: Any, root: Path) -> None:
+    visit(page, root, "#/examples?a=echokv-256&b=full&when=better")
+    page.wait_for_selector(".list .tabulator-row")
+    gaps = page.eval_on_selector_all(
+        ".list [tabulator-field=gap]:not(.tabulator-col)", "all => all.map(one => one.textContent)"
+    )
+    assert gaps
+    assert all(gap.startswith("+") for gap in gaps)
+    page.get_by_label("Search").fill("no such text")
+    page.get_by_label("Search").press("Enter")
+    wait(page, "document.querySelector('.count').textContent === '0 examples'")
+
+
+def test_settings_are_one_click_away(page: Any, root: Path) -> None:
+    visit(page, root)
+    page.wait_for_selector(".table[data-built]")
+    page.get_by_role("button", name="EchoKV").first.click()
+    page.wait_for_selector("dialog[open]")
+    assert page.get_by_text("prompt_limit").is_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="FullKV, Hot").focus()
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector("#tip")
+    assert "95% interval" in page.locator("#tip").inner_text()
+    page.get_by_role("radio", name="Stored bytes").check()
+    wait(page, "document.querySelector('.entry b').textContent.endsWith('MB')")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_view_fits_and_can_be_read(page: Any, root: Path, width: int, theme: str) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    page.emulate_media(color_scheme=theme)
+    views = {
+        "tables": ("#/tables", ".table[data-built]"),
+        "budgets": ("#/budgets", ".drawing svg"),
+        "costs": ("#/costs", ".drawing svg"),
+        "differences": ("#/differences", ".drawing svg"),
+        "examples": ("#/examples", ".list .tabulator-row"),
+        "example": (example(look="two", token=5), ".pane + .pane .t"),
+        "analyses": ("#/analyses", "h1"),
+    }
+    for name, (address, shown) in views.items():
+        visit(page, root, address)
+        page.wait_for_selector(shown)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        assert page.evaluate(UNNAMED) == [], name
+        picture(page, f"{name}-{width}-{theme}")
+    faint = {name: ratio for name, ratio in page.evaluate(CONTRAST, SHADES + CELLS).items() if ratio < 4.5}
+    assert not faint
+
+
+def test_a_served_report_follows_the_answers(browser: Any, root: Path) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(root)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = browser.new_page()
+    try:
+        page.goto(f"http://localhost:{server.server_address[1]}/")
+        page.wait_for_selector(".table[data-built]")
+        assert page.get_by_role("button", name="H2O", exact=True).count() == 0
+        write(root.parent, "h2o", 128, {"hotpotqa": pattern(3, 6)})
+        build(root.parent, root)
+        wait(page, "document.querySelector('#news').textContent.startsWith('Updated')")
+        page.get_by_role("button", name="H2O", exact=True).wait_for()
+    finally:
+        page.close()
+        server.shutdown()
+        server.server_close()
