@@ -43,4 +43,5 @@ def _read(group: str, name: str) -> dict[str, Any] | None:
     path = CONF / group / f"{name}.yaml"
     if name not in {known.stem for known in path.parent.glob("*.yaml")}:  # a label may hold a path
         return None
-    return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(path), resolve=False))
+    content = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(path), resolve=False))
+    return cast(dict[str, Any], content.get(group, content))  # a model that also chooses its data names its group

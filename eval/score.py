@@ -13,7 +13,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -33,10 +33,10 @@ _BUCKETS = (("0-4k", 0, 4000), ("4-8k", 4000, 8000), ("8k+", 8000, math.inf))  #
 
 @dataclass(frozen=True)
 class Score:
-    """One subset's score in percent, unrounded, by one edit similarity."""
+    """One subset's score in percent, unrounded, by one variant of its metric."""
 
     subset: str
-    edit: str | None  # difflib or levenshtein for code, None for all other metrics
+    edit: str | None  # difflib or levenshtein for code, rouge-score beside the official Rouge-L, else None
     n: int
     expected: int | None  # official number of records
     score: float
@@ -46,15 +46,19 @@ class Score:
 
 
 def score_rows(subset: Subset, rows: Sequence[Row]) -> list[Score]:
-    """Score the rows of one subset, for code by both edit similarities.
+    """Score the rows of one subset, for code by both edit similarities, for Rouge-L by `rouge-score` too.
 
     Raises:
         UserError: a row without a usable pred, answers, all_classes or (LongBench-E) length; no rows.
     """
     if not rows:
         raise UserError(f"{subset.name}: no predictions to score")
-    edits: tuple[metrics.Edit, ...] = ("difflib", "levenshtein") if subset.metric == "code_sim" else ("difflib",)
-    return [_score(subset, rows, edit, named=len(edits) > 1) for edit in edits]
+    if subset.metric == "code_sim":
+        return [_score(subset, rows, edit, edit) for edit in ("difflib", "levenshtein")]
+    scores = [_score(subset, rows, "difflib", None)]
+    if subset.metric == "rouge":
+        scores.append(_score(replace(subset, metric="rouge_score_l"), rows, "difflib", "rouge-score"))
+    return scores
 
 
 def points(
@@ -104,12 +108,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _score(subset: Subset, rows: Sequence[Row], edit: metrics.Edit, *, named: bool) -> Score:
+def _score(subset: Subset, rows: Sequence[Row], edit: metrics.Edit, variant: str | None) -> Score:
     failures: Counter[str] = Counter()
     values = points(subset, rows, edit, failures)
     return Score(
         subset=subset.name,
-        edit=edit if named else None,
+        edit=variant,
         n=len(values),
         expected=subset.records,
         score=fmean(values),
@@ -216,7 +220,7 @@ def _check_ids(where: str, rows: Sequence[Row]) -> None:
 
 
 def _text(table: Table, scores: Sequence[Score]) -> str:
-    lines = [", ".join(table), f"{'subset':<24}{'edit':<13}{'n':>5}{'score':>8}{'± s.e.':>8}"]
+    lines = [", ".join(table), f"{'subset':<24}{'variant':<13}{'n':>5}{'score':>8}{'± s.e.':>8}"]
     for row in scores:
         error = "-" if row.error is None else f"{row.error:.2f}"
         line = f"{row.subset:<24}{row.edit or '':<13}{row.n:>5}{row.score:>8.2f}{error:>8}"
