@@ -16,9 +16,9 @@
     if (!value || !rows.length) return [report.details(file.title, rows, columns, true)];
     const x = ACROSS.find((name) => data.columns.includes(name) && rows.every((row) => typeof row[name] === "number" || row[name] === null));
     const apart = APART.filter((name) => name !== x && data.columns.includes(name) && new Set(rows.map((row) => row[name])).size > 1);
-    const words = data.columns.filter((name) => ![x, ...apart, ...NUMBERS].includes(name) && new Set(rows.map((row) => row[name])).size > 1);
+    const words = data.columns.filter((name) => ![x, "against", ...apart, ...NUMBERS].includes(name) && new Set(rows.map((row) => row[name])).size > 1);
     const said = new Map(report.ready.tables.flatMap((table) => report.methods(table)));
-    const series = (row) => words.map((name) => (name === "method" ? said.get(row[name]) ?? row[name] : row[name])).filter((word) => word !== null && word !== "").join(" ") || file.title;
+    const series = (row) => [...new Set(words.map((name) => (name === "method" ? said.get(row[name]) ?? row[name] : row[name])))].filter((word) => word !== null && word !== "").join(" ") || file.title;
     const groups = [...Map.groupBy(rows.filter((row) => row[value] !== null), (row) => 
       apart.map((name) => (typeof row[name] === "number" ? `${name} ${row[name]}` : row[name])).join(", "))];
     const names = [...new Set(rows.map(series))];
