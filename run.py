@@ -1,13 +1,12 @@
 """python run.py model=mistral method=echokv budget=128: answer, store, print the table."""
 
-import os
 import sys
 from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from eval import mistakes, signals
+from eval import mistakes
 
 CONF = str(Path(__file__).resolve().parent / "conf")
 
@@ -21,19 +20,7 @@ def app(config: DictConfig) -> None:
 
 
 def main() -> int:
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here, not to Hydra's printer
-    try:
-        with signals.caught():
-            app()
-    except signals.Interrupted as error:
-        print(f"{error}: {signals.GO_ON}", file=sys.stderr)
-        return error.status
-    except (Exception, mistakes.Failed) as error:
-        if (message := mistakes.explain(error)) is None:
-            raise
-        print(f"error: {message}", file=sys.stderr)
-        return 1
-    return 0
+    return mistakes.command(app)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """What went wrong by the user's doing, told in one line; Hydra's own complaints among it."""
 
+import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from eval import signals
 from eval.errors import UserError, nearest
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -34,6 +37,23 @@ def past_hydra() -> Iterator[None]:
         if HydraConfig.get().mode is RunMode.MULTIRUN:
             raise
         raise Failed from error
+
+
+def command(app: Callable[[], None]) -> int:
+    """Run a command of Hydra's and return its exit status: 1 with one line for a mistake, 130 or 143 for a signal."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here, not to Hydra's printer
+    try:
+        with signals.caught():
+            app()
+    except signals.Interrupted as error:
+        print(f"{error}: {signals.GO_ON}", file=sys.stderr)
+        return error.status
+    except (Exception, Failed) as error:
+        if (message := explain(error)) is None:
+            raise
+        print(f"error: {message}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def explain(error: BaseException) -> str | None:

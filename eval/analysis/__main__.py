@@ -3,7 +3,6 @@
 The first word names an experiment of conf/experiment that has an `analysis` section; the rest is as for run.py.
 """
 
-import os
 import sys
 from typing import Any
 
@@ -11,7 +10,7 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from eval.errors import UserError, nearest
-from eval.mistakes import CONF, explain
+from eval.mistakes import CONF, command, past_hydra
 
 
 def names() -> list[str]:
@@ -23,7 +22,8 @@ def names() -> list[str]:
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
 def app(config: DictConfig) -> None:
     settings: Any = OmegaConf.to_container(config, resolve=True)
-    run(settings)
+    with past_hydra():
+        run(settings)
 
 
 def run(config: dict[str, Any]) -> None:
@@ -48,27 +48,21 @@ def run(config: dict[str, Any]) -> None:
     kinds[kind](Study.of(name, config))
 
 
-def main() -> int:
-    """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the lines below instead of Hydra's printer
+def start() -> None:
+    """Put the first word into Hydra's form and begin. Raises UserError if it names no analysis."""
     known = names()
-    try:
-        if len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
-            if sys.argv[1] not in known:
-                raise UserError(f"unknown analysis {sys.argv[1]!r}{nearest(sys.argv[1], known)}")
-            sys.argv[1] = f"experiment={sys.argv[1]}"
-        elif not any(word.startswith(("-", "experiment=")) for word in sys.argv[1:]):
-            raise UserError(f"name an analysis first: {', '.join(known)}")
-        app()
-    except KeyboardInterrupt:
-        print("interrupted: what is measured is kept, the same command goes on from here", file=sys.stderr)
-        return 130
-    except Exception as error:
-        if (message := explain(error)) is None:
-            raise
-        print(f"error: {message}", file=sys.stderr)
-        return 1
-    return 0
+    if len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
+        if sys.argv[1] not in known:
+            raise UserError(f"unknown analysis {sys.argv[1]!r}{nearest(sys.argv[1], known)}")
+        sys.argv[1] = f"experiment={sys.argv[1]}"
+    elif not any(word.startswith(("-", "experiment=")) for word in sys.argv[1:]):
+        raise UserError(f"name an analysis first: {', '.join(known)}")
+    app()
+
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    return command(start)
 
 
 if __name__ == "__main__":
