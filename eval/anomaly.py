@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from eval import cells, collect, paper, subsets, tables
-from eval.errors import UserError
+from eval.errors import UserError, command
 from eval.presets import edit_of
 
 RULES = ("all", "official")
@@ -91,16 +91,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
     parser = argparse.ArgumentParser(prog="python -m eval.anomaly", description="FullKV by chat rule.")
     tables.options(parser, against=False)
-    chosen = parser.parse_args(arguments)
-    try:
-        table, model = compare(chosen)
-        text = markdown(table, model, chosen.model or "qwen")
-        tables.write_files(chosen.results / "tables", "anomaly", {"md": text, "csv": table.to_csv(index=False)})
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return command(parser, arguments, _write)
+
+
+def _write(chosen: argparse.Namespace) -> None:
+    table, model = compare(chosen)
+    text = markdown(table, model, chosen.model or "qwen")
+    tables.write_files(chosen.results / "tables", "anomaly", {"md": text, "csv": table.to_csv(index=False)})
     print(text)
-    return 0
 
 
 def _score(row: pd.Series) -> str:

@@ -81,6 +81,30 @@ def cells(frame: pd.DataFrame, names: Sequence[str], against: str = "laq") -> pd
     return table
 
 
+def by_length(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per method, budget, LongBench-E task and bucket of `eval.score.BUCKETS`.
+
+    A bucket without records has n = 0 and no score.
+
+    Raises:
+        UserError: no answers to LongBench-E.
+    """
+    found = []
+    extended = frame[frame["subset"].str.endswith("_e")]
+    for (method, budget, subset), part in extended.groupby(["method", "budget", "subset"], dropna=False, sort=False):
+        about = part.iloc[0][["model", "preset", "settings", "edit"]].to_dict()
+        for length, low, high in score.BUCKETS:
+            values = part.loc[(part["length"] >= low) & (part["length"] < high), "score"].to_numpy()
+            own = statistics.estimate([values]) if len(values) else statistics.Estimate(*[math.nan] * 4)
+            cell = {"method": method, "budget": budget, "subset": subset, "length": length, "n": len(values)}
+            found.append(
+                {**cell, "score": own.mean, "standard_error": own.error, "low": own.low, "high": own.high, **about}
+            )
+    if not found:
+        raise UserError("no answers to LongBench-E, which --by-length is of: run python run.py subset=longbench_e")
+    return pd.DataFrame(found).astype({"budget": "Int64"})
+
+
 def missing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     """Name, per method and budget, the examples that it lacks and others have, in tasks that it has at all."""
     everything = {name: set(part["_id"]) for name, part in frame.groupby("subset")}

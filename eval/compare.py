@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from eval import cells, paper, statistics, subsets, tables
-from eval.errors import UserError, nearest
+from eval import cells, gates, paper, statistics, subsets, tables
+from eval.errors import UserError, command, nearest
 from eval.layout import title
 
 POWER, ALPHA = 0.8, 0.05
@@ -109,13 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
     parser = argparse.ArgumentParser(prog="python -m eval.compare", description="Paired differences of methods.")
     tables.options(parser)
-    chosen = parser.parse_args(arguments)
-    try:
-        print(_report(chosen))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return command(parser, arguments, lambda chosen: print(_report(chosen)))
 
 
 def _report(chosen: argparse.Namespace) -> str:
@@ -129,6 +123,7 @@ def _report(chosen: argparse.Namespace) -> str:
     whose = tables.model_name(selected.answers.runs[0])
     lines = [
         f"Each method minus {title(chosen.against)} on the same examples. {tables.describe(compared, selected)}.",
+        *gates.other_limit(compared, selected.answers.runs),
         "Intervals by bootstrap, too narrow where n is below about 20. p: sign-flip test; Holm: corrected for all",
         "averages, or for all single tasks, of this list.",
         "",

@@ -1,6 +1,8 @@
-"""The one exception that stands for a user's mistake, and the hint that goes with a misspelt name."""
+"""The one exception that stands for a user's mistake, how a command tells it, and the hint for a misspelt name."""
 
-from collections.abc import Iterable
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -12,6 +14,22 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return printable(super().__str__())
+
+
+def command(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], None]
+) -> int:
+    """Parse a command line, do its work and return the exit status: 1 with one line on stderr for a UserError, else 0.
+
+    arguments: None for those of the process. Commands that compose a configuration have `eval.mistakes.command`.
+    """
+    chosen = parser.parse_args(arguments)
+    try:
+        work(chosen)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def printable(text: str) -> str:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from eval import cells, layout, subsets
 from eval.analysis import figures
-from eval.errors import UserError
+from eval.errors import UserError, command
 from eval.report import groups, numbers
 
 COLOURS = ("#5b6675", "#8a5a2b", "#c26a00", "#1f83b8", "#00806a", "#b04a86", "#c23b22", "#6a55b5", "#0b4f9c")
@@ -178,14 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m eval.figures", description="Figures for a paper, PDF and PNG.")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored answers")
     parser.add_argument("--against", default="laq", help="method of the paired differences")
-    chosen = parser.parse_args(arguments)
-    try:
-        for folder in write(chosen.results, chosen.against):
-            print(folder)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return command(parser, arguments, lambda chosen: print(*write(chosen.results, chosen.against), sep="\n"))
 
 
 if __name__ == "__main__":

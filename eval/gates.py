@@ -1,4 +1,4 @@
-"""Protocol gates: published scores that a faithful run of a 7B model meets, and what explains a miss.
+"""Protocol gates: the published prompt limit, scores that a faithful run of a 7B model meets, what explains a miss.
 
 Sources: EchoKV (arXiv 2611.05903v1), Tables 3 and 4. Table 3 was made with a software stack whose FullKV scores
 on code lie 1.6 to 1.8 above those that the SnapKV and AdaKV repositories publish; both count as met.
@@ -15,6 +15,7 @@ from eval import paper, subsets
 from eval.collect import Run, label
 
 BAND = 0.5
+PROMPT_LIMIT = 31_500  # tokens at which prompts were most probably cut for Tables 3 and 4: SnapKV's and LAQ's limit
 _OLDER_STACK = {"lcc": 55.33, "repobench-p": 52.87}  # Mistral, FullKV, AdaKV repository
 
 
@@ -36,7 +37,7 @@ _FULL_CAUSES = {
     "samsum": "the newline stop, the first-line rule or the chat rule differs",
     "lcc": f"another edit similarity, tokenizer version or {_CHAT}",
     "repobench-p": f"another edit similarity, tokenizer version or {_CHAT}",
-    "narrativeqa": "prompts may be truncated at another length than 31500 tokens",
+    "narrativeqa": f"prompts may be truncated at another length than {PROMPT_LIMIT} tokens",
 }
 _SELECTION = (
     Gate("snapkv", 128, "trec", 47.5, 48.0, "one selection per KV head gives 45.0; published: per query head"),
@@ -59,11 +60,20 @@ def gates(model: str) -> list[Gate]:
     return found + (list(_SELECTION) if model == "mistral" else [])
 
 
+def other_limit(cells: pd.DataFrame, runs: Sequence[Run]) -> Iterator[str]:
+    """Yield a line if LongBench's prompts were cut at another length than the paper's; all runs have one limit."""
+    limit = runs[0].identity.get("protocol", {}).get("prompt_limit")
+    of_longbench = cells["records"].fillna(0).gt(0).any()
+    if of_longbench and isinstance(limit, int) and limit != PROMPT_LIMIT:
+        yield f"Prompts were cut at {limit:,} tokens; the paper's were most probably cut at {PROMPT_LIMIT:,}."
+
+
 def warnings(cells: pd.DataFrame, runs: Sequence[Run], model: str) -> Iterator[str]:
-    """Yield a line for each gate that is not met or could not be tried.
+    """Yield a line for another prompt limit than the paper's, and one for each gate not met or not tried.
 
     A gate is tried on all records of a task; those of the evictions only where selection is per query head.
     """
+    yield from other_limit(cells, runs)
     known = gates(model)
     granularity = {run.key: run.identity["method"].get("granularity") for run in runs}
     if known and ("full", None) not in granularity:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from eval import store
-from eval.errors import UserError
+from eval.errors import UserError, command
 
 
 def merge(source: Path, into: Path) -> int:
@@ -43,16 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m eval.merge", description="Merge results folders.")
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="results folders of other machines")
     parser.add_argument("into", type=Path, metavar="INTO", help="results folder that takes them in")
-    options = parser.parse_args(arguments)
-    try:
-        for folder in options.folders:
-            if not any(folder.rglob("manifest.json")):
-                raise UserError(f"{folder} holds no stored answers")
-            print(f"{folder}: {merge(folder, options.into)} files added or lengthened in {options.into}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return command(parser, arguments, _merge)
+
+
+def _merge(options: argparse.Namespace) -> None:
+    for folder in options.folders:
+        if not any(folder.rglob("manifest.json")):
+            raise UserError(f"{folder} holds no stored answers")
+        print(f"{folder}: {merge(folder, options.into)} files added or lengthened in {options.into}")
 
 
 def _files(run: Path) -> Iterator[Path]:

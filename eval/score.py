@@ -2,7 +2,7 @@
 
 Official (THUDM/LongBench, `pred.py`): `pred/MODEL/SUBSET.jsonl` with pred, answers, all_classes and length.
 This project's rows have `_id` and `dataset` as well. One table per folder and, where rows name them, per
-method and budget. In a folder of stored answers all files of a subset count as one.
+method and budget. In a folder of stored answers all files of a subset count as one. docs/tables.md describes the lines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from eval import metrics, store, subsets
 from eval.data import parse_lines
-from eval.errors import UserError
+from eval.errors import UserError, command
 from eval.subsets import Subset
 
 Row = dict[str, Any]
@@ -28,7 +28,7 @@ Table = tuple[str, ...]  # folder, then the method and budget its rows name
 
 _APART = ("method", "budget")  # rows that differ here belong to different tables
 _ALIKE = ("model", "preset")  # rows that differ here make no table at all
-_BUCKETS = (("0-4k", 0, 4000), ("4-8k", 4000, 8000), ("8k+", 8000, math.inf))  # words, LongBench-E
+BUCKETS = (("0-4k", 0, 4000), ("4-8k", 4000, 8000), ("8k+", 8000, math.inf))  # words, LongBench-E
 
 
 @dataclass(frozen=True)
@@ -90,22 +90,24 @@ def read_tables(paths: Iterable[Path]) -> dict[Table, dict[str, list[Row]]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = argparse.ArgumentParser(prog="python -m eval.score", description="Score LongBench predictions.")
+    parser = argparse.ArgumentParser(
+        prog="python -m eval.score",
+        description="Score LongBench predictions: code by both edit similarities, English summaries by the official "
+        "Rouge-L and by rouge-score, LongBench-E also by the records' length in words (0-4k, 4-8k, 8k+).",
+    )
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="JSONL file, or folder of them")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    options = parser.parse_args(arguments)
-    try:
-        tables = read_tables(options.paths)
-        scores = {table: _score_table(by_subset) for table, by_subset in tables.items()}
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return command(parser, arguments, _print)
+
+
+def _print(options: argparse.Namespace) -> None:
+    tables = read_tables(options.paths)
+    scores = {table: _score_table(by_subset) for table, by_subset in tables.items()}
     if options.json:
         found = [{"table": list(table), "scores": [asdict(row) for row in rows]} for table, rows in scores.items()]
         print(json.dumps(found, indent=1, allow_nan=False))
     else:
         print("\n\n".join(_text(table, rows) for table, rows in scores.items()))
-    return 0
 
 
 def _score(subset: Subset, rows: Sequence[Row], edit: metrics.Edit, variant: str | None) -> Score:
@@ -126,7 +128,7 @@ def _score(subset: Subset, rows: Sequence[Row], edit: metrics.Edit, variant: str
 def _buckets(rows: Sequence[Row], values: Sequence[float]) -> dict[str, float | None]:
     """Average by the records' own `length` field, which counts differently from subset to subset."""
     means: dict[str, float | None] = {}
-    for title, low, high in _BUCKETS:
+    for title, low, high in BUCKETS:
         inside = [value for row, value in zip(rows, values, strict=True) if low <= row["length"] < high]
         means[title] = fmean(inside) if inside else None
     return means

@@ -8,7 +8,6 @@ base64. Prompts are stored once each, in files named by their digest, so that fo
 from __future__ import annotations
 
 import base64
-import json
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -131,7 +130,7 @@ def prompt(run: Path, digest: str) -> Prompt:
     """
     path = folder(run).parent / PROMPTS / f"{digest}.json"
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = store.readable(path.read_text(encoding="utf-8"))
         return Prompt(tuple(content["pieces"]), tuple((first, last) for first, last in content["evidence"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is missing or damaged: record the selections again") from error

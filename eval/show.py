@@ -19,7 +19,7 @@ from rich.text import Text
 
 from eval import collect, layout, selections, store, subsets, tables
 from eval.collect import Run
-from eval.errors import UserError, nearest
+from eval.errors import UserError, command, nearest
 from eval.report import groups
 from eval.selections import FINAL, Prompt, Step
 
@@ -213,14 +213,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--head", type=int, help="only this head")
     parser.add_argument("--whole", action="store_true", help="fold nothing")
     parser.add_argument("--width", type=int, help="columns (default: the terminal's)")
-    chosen = parser.parse_args(arguments)
+    return command(parser, arguments, _print)
+
+
+def _print(chosen: argparse.Namespace) -> None:
     console = Console(width=chosen.width, highlight=False)
-    try:
-        (example if chosen.example else tables_of)(chosen, console)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    (example if chosen.example else tables_of)(chosen, console)
 
 
 if __name__ == "__main__":

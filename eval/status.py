@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eval import store, subsets
-from eval.errors import UserError
+from eval.errors import UserError, command
 
 FRESH = 600.0  # seconds since its last answer in which a process counts as running
 
@@ -95,19 +95,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="go on until nothing is missing"
     )
-    options = parser.parse_args(arguments)
     try:
-        wanted = subsets.expand(options.subsets.split(",")) if options.subsets else ()
-        if options.watch is None:
-            Console().print(render(progress(options.results, wanted)))
-        else:
-            _watch(options.results, wanted, options.watch)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return command(parser, arguments, _print)
     except KeyboardInterrupt:
         return 130
-    return 0
+
+
+def _print(options: argparse.Namespace) -> None:
+    wanted = subsets.expand(options.subsets.split(",")) if options.subsets else ()
+    if options.watch is None:
+        Console().print(render(progress(options.results, wanted)))
+    else:
+        _watch(options.results, wanted, options.watch)
 
 
 def _watch(results: Path, wanted: Sequence[str], seconds: float) -> None:

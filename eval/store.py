@@ -12,7 +12,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 from eval.errors import UserError
 
 FORMAT = 1
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair, standing alone
 
 
 def digest(value: Any) -> str:
@@ -68,11 +69,11 @@ class Store:
         _refuse_other_archive(self.folder, key.identity)
 
     def answers(self, subset: str) -> dict[str, dict[str, Any]]:
-        """Every stored answer of a subset by `_id`; of two for one example the first file's counts.
+        """Every stored answer of a subset by `_id`, as it was appended; of two for one example the first file's counts.
 
         Raises UserError for a line, other than a torn last one, that is not an answer.
         """
-        return stored(self.folder, subset)
+        return _by_id(self.folder, subset, json.loads)
 
     def append(self, subset: str, answer: dict[str, Any], made_by: dict[str, Any]) -> None:
         """Write one answer through to the disk. `made_by` is kept once for each process that wrote.
@@ -110,21 +111,22 @@ class Store:
 
 
 def stored(folder: Path, subset: str) -> dict[str, dict[str, Any]]:
-    """Every answer of a subset in a run's folder by `_id`; of two for one example that of the first file by name.
+    """Every answer of a subset in a run's folder by `_id`, `readable`; of two for one example the first file's counts.
 
     Raises UserError for a line, other than a torn last one, that is not an answer, and for two answers to one
     `_id` with different texts.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for path in parts(folder, subset):
-        for answer in _lines(path):
-            first = found.setdefault(answer["_id"], answer)
-            if first.get("fingerprint") != answer.get("fingerprint"):
-                raise UserError(
-                    f"{path} and another file answer {answer['_id']!r} for different texts or subset settings; "
-                    "move the older one away"
-                )
-    return found
+    return _by_id(folder, subset, readable)
+
+
+def readable(text: str) -> Any:
+    """The value of a JSON text, with U+FFFD for each half of a surrogate pair. Raises ValueError for other text.
+
+    JSON can name such a half ("\\ud800"), but no data frame, UTF-8 file or terminal takes it.
+    """
+    value = json.loads(text)
+    # Only an escape can stand for a half, so other lines are not written out again.
+    return json.loads(_HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False))) if "\\u" in text else value
 
 
 def parts(folder: Path, subset: str) -> list[Path]:
@@ -160,12 +162,25 @@ def check_writable(root: Path) -> None:
         raise UserError(_write_failure(root, error)) from error
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _by_id(folder: Path, subset: str, parse: Callable[[str], Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for path in parts(folder, subset):
+        for answer in _lines(path, parse):
+            first = found.setdefault(answer["_id"], answer)
+            if first.get("fingerprint") != answer.get("fingerprint"):
+                raise UserError(
+                    f"{path} and another file answer {answer['_id']!r} for different texts or subset settings; "
+                    "move the older one away"
+                )
+    return found
+
+
+def _lines(path: Path, parse: Callable[[str], Any]) -> Iterator[dict[str, Any]]:
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is torn, or nothing
         try:
-            answer = json.loads(line.decode("utf-8"))
-        except ValueError:
+            answer = parse(line.decode("utf-8"))
+        except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict) or not isinstance(answer.get("_id"), str):
             raise UserError(f"{path}, line {number}: not a stored answer; move the file away to redo its examples")

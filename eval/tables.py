@@ -1,6 +1,7 @@
 """Tables 3, 4 and 5 from stored answers: `python -m eval.tables table3 --model smollm2 --data jsonl`.
 
-Writes NAME.csv (every number of every cell), NAME.tex and NAME.md to RESULTS/tables and prints the last.
+Writes NAME.csv (every number of every cell), NAME.tex and NAME.md to RESULTS/tables and prints the last. With
+--by-length also NAME-by-length.csv: LongBench-E's scores by the records' length in words.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pandas as pd
 
 from eval import cells, collect, gates, latex, subsets
 from eval.collect import Answers, Run
-from eval.errors import UserError
+from eval.errors import UserError, command
 from eval.layout import Table, layout, markdown, title
 from eval.presets import edit_of
 
@@ -137,18 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m eval.tables", description="Tables 3, 4 and 5 of the paper.")
     parser.add_argument("name", choices=TABLES)
     parser.add_argument("--no-errors", action="store_true", help="print no standard errors")
+    parser.add_argument("--by-length", action="store_true", help="write LongBench-E's scores by length as well")
     options(parser)
-    chosen = parser.parse_args(arguments)
-    try:
-        selected = select(chosen, TABLES[chosen.name].model)
-        table, frame = build(chosen.name, selected, chosen.against, not chosen.no_errors)
-        texts = {"csv": frame.to_csv(index=False), "tex": latex.render(table), "md": markdown(table)}
-        write_files(chosen.results / "tables", chosen.name, texts)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(texts["md"])
-    return 0
+    return command(parser, arguments, _write)
 
 
 def setting(text: str) -> tuple[str, str]:
@@ -157,6 +149,17 @@ def setting(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise UserError(f"--where {text!r}: write NAME=VALUE, such as method.workspace=1024")
     return name, value
+
+
+def _write(chosen: argparse.Namespace) -> None:
+    selected = select(chosen, TABLES[chosen.name].model)
+    table, frame = build(chosen.name, selected, chosen.against, not chosen.no_errors)
+    folder, texts = chosen.results / "tables", {"tex": latex.render(table), "md": markdown(table)}
+    if chosen.by_length:
+        lengths = cells.by_length(_restricted(selected.scored, TABLES[chosen.name]))
+        write_files(folder, f"{chosen.name}-by-length", {"csv": lengths.to_csv(index=False)})
+    write_files(folder, chosen.name, {"csv": frame.to_csv(index=False), **texts})
+    print(texts["md"])
 
 
 def _restricted(answers: pd.DataFrame, definition: Definition) -> pd.DataFrame:

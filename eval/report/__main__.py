@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from eval.errors import UserError
+from eval.errors import command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,7 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--edit", choices=("difflib", "levenshtein"), help="edit similarity (default: the preset's)")
     parser.add_argument("--serve", action="store_true", help="show it on localhost and follow the runs")
     parser.add_argument("--port", type=int, default=8765, help="of --serve; 0 for a free one")
-    chosen = parser.parse_args(arguments)
+    return command(parser, arguments, _report)
+
+
+def _report(chosen: argparse.Namespace) -> None:
     root = chosen.out or chosen.results / "report"
     from eval.report.build import build  # after the options: `--help` must not wait for pandas
     from eval.report.serve import serve
@@ -30,14 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         about = f"{built.tables} tables, {built.answers} answers, {built.recorded} of them with kept tokens"
         print(f"{root / 'index.html'}: {about}", flush=True)
 
-    try:
-        rebuild()
-        if chosen.serve:
-            serve(chosen.results, root, chosen.port, rebuild)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    rebuild()
+    if chosen.serve:
+        serve(chosen.results, root, chosen.port, rebuild)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from eval import cells, collect, paper
+from eval import cells, collect, compare, paper, score, show, tables
 from eval.errors import UserError
+from eval.report import __main__ as report
 from tests.eval.stores import answer, pattern, write
 
 TWO = {"hotpotqa": pattern(2, 4), "trec": pattern(1, 4)}
@@ -158,6 +159,7 @@ def test_what_makes_no_table(tmp_path: Path, changes: dict[str, Any], message: s
         ("lcc.jsonl", b'{"_id": "torn', "lcc: the files hold no answer"),
         ("trec.jsonl", b"\xff\xfe\n", "line 1: not a stored answer"),
         ("trec.jsonl", b"[]\n", "line 1: not a stored answer"),
+        ("trec.jsonl", b"[" * 100_000 + b"\n", "line 1: not a stored answer"),
         ("treck.jsonl", b"{}\n", "unknown subset 'treck'; did you mean trec"),
         ("manifest.json", b"{", "manifest.json is unreadable"),
         ("manifest.json", b'{"format": 99, "identity": {}}', "format 99"),
@@ -169,6 +171,30 @@ def test_broken_files(tmp_path: Path, name: str, content: bytes, message: str) -
     (folder / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("field", ["pred", "_id", "fingerprint", "language"])
+def test_half_of_a_surrogate_pair_in_an_answer_does_no_harm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str
+) -> None:
+    results, odd = tmp_path / "results", "Food \ud800"
+    for method in ("laq", "echokv"):
+        folder = write(results, method, 128, TWO)
+        for path in folder.glob("*.jsonl"):
+            first, *others = path.read_text().splitlines()
+            path.write_text("\n".join([json.dumps(json.loads(first) | {field: odd}), *others, ""]))
+    chosen = ["--results", str(results)]
+    model = [*chosen, "--model", "smollm2"]
+    for main, words in (
+        (tables.main, ["table3", *model]),
+        (compare.main, model),
+        (show.main, chosen),
+        (report.main, chosen),
+        (score.main, [str(folder), "--json"]),
+    ):
+        assert main(words) == 0
+        capsys.readouterr().out.encode()
+    assert "\ud800" not in "".join(read(results).frame["pred"] + read(results).frame["_id"])
 
 
 def test_nothing_there(tmp_path: Path) -> None:

@@ -53,6 +53,19 @@ def test_best_is_bold_and_second_underlined() -> None:
     assert "\x1b[1m1.00" not in text
 
 
+def test_half_of_a_surrogate_pair_is_shown_as_the_replacement_character(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in results.rglob("*"):
+        if path.name == "p1.json":
+            path.write_text(path.read_text().replace("badge", r"bad\ud800ge"))
+        if path.name.startswith("hotpotqa") and "selections" not in path.parts:
+            path.write_text(path.read_text().replace("blue whale", r"blue \ud800"))
+    text = told(["hotpotqa-1", "--budget", "128", "--whole"], results, capsys)
+    assert "bad\ufffdge" in text
+    assert "accepted: blue \ufffd" in text
+
+
 def test_example(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = told(["hotpotqa-1", "--budget", "128"], results, capsys)
     assert "echokv 128, final cache, 66 tokens, 6 (layer, head) pairs" in text

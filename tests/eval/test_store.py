@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eval.errors import UserError
-from eval.store import RunKey, Store, digest, parts
+from eval.store import RunKey, Store, digest, parts, readable
 
 texts = st.text(alphabet=st.characters(codec="utf-8"), max_size=40)
 
@@ -41,6 +41,29 @@ def test_any_split_over_processes_reads_back(
         data.draw(st.sampled_from(stores)).append("qasper", answer(name, pred), {})
     found = Store(root, key()).answers("qasper")
     assert {name: found[name]["pred"] for name in found} == dict(pairs)
+
+
+@given(
+    st.recursive(
+        st.none() | st.floats(allow_nan=False) | st.text(),
+        lambda one: st.lists(one) | st.dictionaries(st.text(), one),
+        max_leaves=6,
+    ),
+    st.booleans(),
+)
+def test_what_is_read_to_be_shown_can_be_written(value: Any, ascii_only: bool) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only)
+    assert json.loads(text) == value
+    found = readable(text)
+    json.dumps(found, ensure_ascii=False).encode("utf-8")
+    assert found == value
+
+
+def test_half_of_a_pair_is_read_as_the_replacement_character() -> None:
+    assert readable(r'{"a": ["x\ud800y\udfff", "\ud83d\ude00"], "\udc00": 1.5}') == {
+        "a": ["x\ufffdy\ufffd", "😀"],
+        "\ufffd": 1.5,
+    }
 
 
 def test_file_cut_at_every_byte_of_its_last_line_loses_that_line_alone(tmp_path: Path) -> None:

