@@ -1,6 +1,6 @@
 """One full forward pass over the prompt, and everything a policy may ask of it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from echokv.scores import column_sums
 
 if TYPE_CHECKING:
     from echokv.selection import Selection
-    from echokv.session import Session
+    from echokv.session import Session, Stretch
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Prefill:
     sums: per layer [H, L] of `column_sums`, or None if it was not asked for.
     logits: [V] after the last prompt token, from the complete cache.
     stop_ids: tokens that end an answer; none of them may be one of its first `min_new_tokens` tokens.
+    feeder: feeds tokens to this prefill's sessions when a policy decodes ahead, at once if None. Whoever runs
+        several policies side by side puts a batch there.
     """
 
     model: Any
@@ -54,6 +56,7 @@ class Prefill:
     scaling: float
     stop_ids: frozenset[int] = frozenset()
     min_new_tokens: int = 0
+    feeder: "Callable[[Sequence[Stretch]], None] | None" = None
 
     @property
     def layers(self) -> int:
@@ -107,6 +110,12 @@ class Prefill:
         from echokv.session import Session
 
         return Session(self, selection, record)
+
+    def advance(self, stretches: "Sequence[Stretch]") -> None:
+        """Feed tokens to sessions of this prefill (see `echokv.session.advance`)."""
+        from echokv.session import advance
+
+        (self.feeder or advance)(stretches)
 
 
 def _quarter_turn(x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:

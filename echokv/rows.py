@@ -1,173 +1,137 @@
 """Several sequences that decode together, each on its own evicted cache.
 
-A row's keys are in two parts. The prompt part is what its selection kept: it never changes while decoding and
-differs in length from row to row, layer to layer, and in its number of heads. Rows of like size form a block,
-padded per layer. The tail holds the tokens fed since the prompt, one preallocated buffer for all rows. Both
-parts enter one softmax, so no key is ever copied to append another, and FullKV reads the shared cache in place.
+A row's keys are in two parts: what its selection kept of the prompt (blocks.py), and the tail, the tokens fed since,
+in one preallocated buffer for all rows. Both parts enter one softmax, so no key is ever copied to append another.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from echokv.attention import forward
+from echokv.blocks import Block, form
 from echokv.scores import accumulator
 
 if TYPE_CHECKING:
     from echokv.session import Session
 
-
-def gather(full: Float[Tensor, "G L D"], indices: Int[Tensor, "heads kept"]) -> Float[Tensor, "heads kept D"]:
-    """The selected entries; with more heads than G, head h takes those of KV head h // (heads // G)."""
-    groups, length, dim = full.shape
-    heads, kept = indices.shape
-    offset = torch.arange(heads, device=full.device) // (heads // groups) * length
-    flat = (indices.to(full.device) + offset[:, None]).view(-1)
-    return full.view(-1, dim).index_select(0, flat).view(heads, kept, dim)
-
-
-class Block:
-    """The prompt parts of rows with the same number of heads, padded to the longest in each layer."""
-
-    def __init__(self, sessions: list["Session"]) -> None:
-        layers = range(sessions[0].prefill.layers)
-        self.count = len(sessions)
-        self.keys = [self._stack(layer, [(s, s.prefill.keys[layer]) for s in sessions]) for layer in layers]
-        self.values = [self._stack(layer, [(s, s.prefill.values[layer]) for s in sessions]) for layer in layers]
-        self.masks = [self._mask(layer, sessions) for layer in layers]
-
-    @staticmethod
-    def _stack(layer: int, parts: list[tuple["Session", Tensor]]) -> Float[Tensor, "rows heads longest D"]:
-        kept = [s.selection.indices[layer] for s, _ in parts]
-        if len(parts) == 1:
-            full = parts[0][1]
-            whole = kept[0].shape == full.shape[:2]
-            return (full if whole else gather(full, kept[0]))[None]
-        longest = max(index.shape[1] for index in kept)
-        example = parts[0][1]
-        stacked = example.new_zeros(len(parts), kept[0].shape[0], longest, example.shape[-1])
-        for row, (index, (_, full)) in enumerate(zip(kept, parts, strict=True)):
-            stacked[row, :, : index.shape[1]] = gather(full, index)
-        return stacked
-
-    def _mask(self, layer: int, sessions: list["Session"]) -> Float[Tensor, "rows 1 1 longest"] | None:
-        kept = torch.tensor([s.selection.indices[layer].shape[1] for s in sessions])
-        keys = self.keys[layer]
-        longest = keys.shape[2]
-        if bool((kept == longest).all()):
-            return None
-        padding = torch.arange(longest) >= kept[:, None]
-        zeros = torch.zeros(len(sessions), longest, dtype=accumulator(keys.dtype))
-        return zeros.masked_fill(padding, -torch.inf).to(keys.device)[:, None, None]
-
-    def keep(self, rows: list[int]) -> None:
-        """Drop all rows but these."""
-        index = torch.tensor(rows)
-        self.count = len(rows)
-        self.keys = [part[index.to(part.device)] for part in self.keys]
-        self.values = [part[index.to(part.device)] for part in self.values]
-        self.masks = [None if part is None else part[index.to(part.device)] for part in self.masks]
-
-    def attend(
-        self,
-        layer: int,
-        query: Float[Tensor, "rows G r D"],
-        tail: Float[Tensor, "rows G r t"],
-        tail_values: Float[Tensor, "rows G t D"],
-    ) -> Float[Tensor, "rows G r D"]:
-        """Attention of one new token per row over its prompt part and its tail, whose logits are given."""
-        keys, values = self.keys[layer], self.values[layer]
-        rows, heads, longest, dim = keys.shape
-        _, groups, per_group, _ = tail.shape
-        # [rows, heads, H // heads, .]: a KV head serves all its query heads in one product.
-        by_head = query.reshape(rows, heads, -1, dim)
-        logits = (by_head @ keys.mT).view(rows, groups, per_group, longest).to(tail.dtype)
-        mask = self.masks[layer]
-        if mask is not None:
-            logits = logits + mask
-        weights = torch.softmax(torch.cat([logits, tail], dim=-1), dim=-1).to(values.dtype)
-        prompt, generated = weights[..., :longest], weights[..., longest:]
-        out: Tensor = (prompt.reshape(rows, heads, -1, longest) @ values).view(rows, groups, per_group, dim)
-        return out + generated @ tail_values
+Step = Callable[[], tuple[Float[Tensor, "rows V"], Int[Tensor, " rows"]]]
 
 
 class Rows:
-    """The running state of rows that step together; an `Observer` of the model's attention."""
+    """The running state of rows that step together; an `Observer` of the model's attention.
 
-    def __init__(self, sessions: list["Session"], room: int) -> None:
-        """Open rows for sessions, with room for that many more tokens each. Sessions come back in `sessions`,
-        reordered so that the rows of a block are neighbours."""
-        ordered = sorted(sessions, key=_shape)
-        shapes = [_shape(session) for session in ordered]
-        self.sessions = ordered
+    Everything a step reads and writes stays in place while the rows are the same, so that a step can be recorded
+    once and replayed.
+    """
+
+    def __init__(self, sessions: list["Session"], room: int, record: Callable[[Step], Step] | None = None) -> None:
+        """Open rows for sessions, with room for that many tokens each, doubled when it is used up.
+
+        Sessions come back in `sessions`, reordered so that the rows of a block are neighbours.
+        record: makes of a step one that repeats it faster; steps run as they are without it.
+        """
+        self.sessions = sorted(sessions, key=form)
+        forms = [form(session) for session in self.sessions]
         self.blocks = [
-            Block([s for s, own in zip(ordered, shapes, strict=True) if own == shape])
-            for shape in dict.fromkeys(shapes)
+            Block([s for s, own in zip(self.sessions, forms, strict=True) if own == one])
+            for one in dict.fromkeys(forms)
         ]
-        self.used = [len(session.fed) for session in ordered]
-        first = ordered[0].prefill
-        shape = (len(ordered), first.groups, max(self.used) + room, first.keys[0].shape[-1])
+        first, device = self.sessions[0].prefill, self.sessions[0].prefill.logits.device
+        fed = [len(session.fed) for session in self.sessions]
+        self.model = first.model
+        self.room, self.steps = room, 0
+        self.tokens = torch.tensor([[session.next_token] for session in self.sessions], device=device)
+        ends = [[s.prefill.length + n] for s, n in zip(self.sessions, fed, strict=True)]
+        self.positions = torch.tensor(ends, device=device)
+        self.row = torch.arange(len(fed), device=device)
+        self.column = torch.tensor(fed, device=device)  # where in the tail the next token of each row goes
+        self.number = torch.zeros(1, dtype=torch.long, device=device)  # of the step, counted from the opening
+        shape = (len(fed), first.groups, max(fed) + room, first.keys[0].shape[-1])
         self.keys = [part.new_zeros(shape) for part in first.keys]
         self.values = [part.new_zeros(shape) for part in first.values]
-        for row, session in enumerate(ordered):
+        for row, session in enumerate(self.sessions):
             for layer in range(first.layers if session.fed else 0):
-                self.keys[layer][row, :, : len(session.fed)] = session.tail_keys[layer]
-                self.values[layer][row, :, : len(session.fed)] = session.tail_values[layer]
-        self.record = any(session.record for session in ordered)
-        self.queries: list[list[Tensor]] = [[] for _ in range(first.layers)]
-        self._place()
+                self.keys[layer][row, :, : fed[row]] = session.tail_keys[layer]
+                self.values[layer][row, :, : fed[row]] = session.tail_values[layer]
+        asked = any(session.record for session in self.sessions)
+        heads = (len(fed), first.heads, room, shape[-1])
+        self.queries = [part.new_zeros(heads) for part in first.keys] if asked else []
+        self._record, self._warm = record, False
+        self._repeat: Step | None = None
 
-    def _place(self) -> None:
-        """Work out where the next token of each row goes and which of the tail it sees."""
-        device = self.keys[0].device
-        used = torch.tensor(self.used, device=device)
-        self.longest = max(self.used) + 1
-        hidden = torch.arange(self.longest, device=device) > used[:, None]
-        dtype = accumulator(self.keys[0].dtype)
-        even = min(self.used) == max(self.used)
-        zeros = torch.zeros(hidden.shape, dtype=dtype, device=device)
-        self.mask = None if even else zeros.masked_fill(hidden, -torch.inf)[:, None, None]
-        self.row, self.column = torch.arange(len(self.used), device=device), used
+    def step(self) -> tuple[Float[Tensor, "rows V"], Int[Tensor, " rows"]]:
+        """Feed every row's pending token; return the logits after it and the most probable next token.
 
-    def advance(self) -> None:
-        """Count the token just fed to every row, and make room for the next."""
-        self.used = [used + 1 for used in self.used]
-        if max(self.used) == self.keys[0].shape[2]:
-            self.keys = [torch.cat([part, torch.zeros_like(part)], dim=2) for part in self.keys]
-            self.values = [torch.cat([part, torch.zeros_like(part)], dim=2) for part in self.values]
-        self._place()
+        Runs on the device alone: nothing here depends on a value that the host would have to wait for.
+        """
+        places = torch.arange(self.keys[0].shape[2], device=self.column.device)
+        hidden = places > self.column[:, None]
+        zeros = torch.zeros(hidden.shape, dtype=accumulator(self.keys[0].dtype), device=hidden.device)
+        self.mask = zeros.masked_fill(hidden, -torch.inf)[:, None, None]
+        logits = forward(self.model, self.tokens, self.positions, self)
+        for counter in (self.positions, self.column, self.number):
+            counter += 1
+        return logits, logits.argmax(dim=-1)
+
+    def next(self) -> tuple[Float[Tensor, "rows V"], Int[Tensor, " rows"]]:
+        """One step, recorded or not. The first after a change of the rows is run: recording needs a warm device."""
+        if self._record and self._warm and self._repeat is None:
+            self._repeat = self._record(self.step)
+        self._warm = True
+        return self._repeat() if self._repeat else self.step()
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         keys, values = self.keys[layer], self.values[layer]
         row, column = self.row.to(keys.device), self.column.to(keys.device)
         keys[row, :, column] = key[:, :, 0]
         values[row, :, column] = value[:, :, 0]
-        if self.record:
-            self.queries[layer].append(query[:, :, 0].clone())
+        if self.queries:
+            self.queries[layer].index_copy_(2, self.number.to(query.device), query)
         rows, heads, _, dim = query.shape
         scaled = (query[:, :, 0] * scaling).view(rows, key.shape[1], -1, dim)
-        tail = (scaled @ keys[:, :, : self.longest].mT).to(accumulator(keys.dtype))
-        if self.mask is not None:
-            tail = tail + self.mask.to(tail.device)
+        tail = (scaled @ keys.mT).to(accumulator(keys.dtype)) + self.mask.to(keys.device)
         out = torch.empty_like(scaled)
         first = 0
         for block in self.blocks:
             own = slice(first, first + block.count)
             first += block.count
-            out[own] = block.attend(layer, scaled[own], tail[own], values[own, :, : self.longest])
+            out[own] = block.attend(layer, scaled[own], tail[own], values[own])
         return out.view(rows, 1, heads, dim)
+
+    def follow(self) -> None:
+        """After a step whose tokens the sessions have noted: what they want to be fed next, and room for it."""
+        self.tokens.copy_(torch.tensor([[session.next_token] for session in self.sessions]))
+        self.steps += 1
+        if self.steps == self.room:
+            self.keys, self.values = (self._longer(parts) for parts in (self.keys, self.values))
+            self.queries = self._longer(self.queries)
+            self.room *= 2
+            self._changed()
+
+    def _longer(self, parts: list[Tensor]) -> list[Tensor]:
+        more = [(*part.shape[:2], self.room, part.shape[3]) for part in parts]
+        return [torch.cat([part, part.new_zeros(shape)], dim=2) for part, shape in zip(parts, more, strict=True)]
+
+    def _changed(self) -> None:
+        self._repeat, self._warm = None, False
 
     def close(self, leaving: list[int]) -> None:
         """Hand the tails (and recorded queries) of these rows back to their sessions and drop the rows."""
         for row in leaving:
-            session, used = self.sessions[row], self.used[row]
+            session = self.sessions[row]
+            used = len(session.fed)
             session.tail_keys = [part[row, :, :used].clone() for part in self.keys]
             session.tail_values = [part[row, :, :used].clone() for part in self.values]
             if session.record:
-                session.add_queries([torch.stack([step[row] for step in steps], 1) for steps in self.queries])
+                session.add_queries([part[row, :, : self.steps].clone() for part in self.queries])
         staying = [row for row in range(len(self.sessions)) if row not in set(leaving)]
-        self._keep(staying)
+        self.sessions = [self.sessions[row] for row in staying]
+        if staying:
+            self._keep(staying)
 
     def _keep(self, rows: list[int]) -> None:
         first, blocks = 0, []
@@ -179,22 +143,11 @@ class Rows:
                     block.keep(local)
                 blocks.append(block)
         self.blocks = blocks
-        self.sessions = [self.sessions[row] for row in rows]
-        self.used = [self.used[row] for row in rows]
-        if rows:
-            index = torch.tensor(rows)
-            self.keys = [part[index.to(part.device)] for part in self.keys]
-            self.values = [part[index.to(part.device)] for part in self.values]
-            self.queries = [[step[index.to(step.device)] for step in steps] for steps in self.queries]
-            self._place()
-
-
-def _shape(session: "Session") -> tuple[int, int, int]:
-    """Rows with the same value share a block: the same heads, and lengths within a factor of two.
-
-    A row that keeps the whole prompt stands alone, since alone it reads the shared cache without a copy.
-    """
-    indices = session.selection.indices
-    longest = max(index.shape[1] for index in indices)
-    alone = id(session) if longest == session.prefill.length else 0
-    return indices[0].shape[0], longest.bit_length(), alone
+        index = torch.tensor(rows)
+        self.keys, self.values, self.queries = (
+            [part[index.to(part.device)] for part in parts] for parts in (self.keys, self.values, self.queries)
+        )
+        index = index.to(self.column.device)
+        self.tokens, self.positions, self.column = (part[index] for part in (self.tokens, self.positions, self.column))
+        self.row = torch.arange(len(rows), device=index.device)
+        self._changed()

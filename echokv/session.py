@@ -1,18 +1,18 @@
 """Decoding on an evicted cache: the one path for answers, lookaheads and oracle queries."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from echokv.attention import forward
 from echokv.errors import UsageError
 from echokv.prefill import Prefill
-from echokv.rows import Rows
+from echokv.rows import Rows, Step
 from echokv.selection import Selection
 
-ROOM = 32  # tokens that fit before the tail buffer doubles
+ROOM = 32  # tokens that fit before the buffers double
 
 
 class Session:
@@ -54,12 +54,12 @@ class Session:
 
     def step(self) -> int:
         """Feed one token and return the one it produces."""
-        advance([self], [1])
+        self.advance(1)
         return self.next_token
 
     def advance(self, steps: int, stop: bool = True) -> None:
         """Feed up to `steps` tokens; with `stop`, end early once a stop id is produced."""
-        advance([self], [steps], stop)
+        self.prefill.advance([Stretch(self, steps, stop)])
 
     def decode(self, n: int) -> list[int]:
         """Return the next tokens, at most n; a produced stop id is the last of them."""
@@ -90,35 +90,90 @@ class Session:
         old = self.queries or [part[:, :0] for part in new]
         self.queries = [torch.cat(pair, dim=1) for pair in zip(old, new, strict=True)]
 
+    def like(self, other: "Session") -> bool:
+        """Whether both are in the same state: of one prompt, the same kept and the same fed tokens."""
+        mine, others = self._tensors(), other._tensors()
+        return (
+            self.prefill is other.prefill
+            and self.fed == other.fed
+            and all(one.shape == two.shape and torch.equal(one, two) for one, two in zip(mine, others, strict=True))
+        )
 
-def advance(sessions: Sequence[Session], steps: Sequence[int], stop: bool = True) -> None:
-    """Feed tokens to several sessions of one model in one batch, `steps[i]` at the most to `sessions[i]`.
+    def _tensors(self) -> list[Tensor]:
+        return [*self.selection.indices, *self.tail_keys, *self.tail_values]
 
-    Rows leave the batch when they reach their number or, with `stop`, produce a stop id. In float32 every row
-    gets the tokens it would get alone; in half precision a near tie may fall the other way.
+    def repeat(self, other: "Session") -> None:
+        """Take over what was fed to a session that had been in the same state."""
+        new = len(other.fed) - len(self.fed)
+        if self.record:
+            self.add_queries([part[:, part.shape[1] - new :] for part in other.queries])
+        self.fed, self.next_token = list(other.fed), other.next_token
+        self.tail_keys, self.tail_values = other.tail_keys, other.tail_values
+
+
+@dataclass
+class Stretch:
+    """Tokens that a session is to be fed: `steps` at the most and, with `stop`, none after a stop id was produced."""
+
+    session: Session
+    steps: int
+    stop: bool = True
+
+    @property
+    def over(self) -> bool:
+        """Whether the token fed last was the last."""
+        return self.steps == 0 or (self.stop and self.session.stopped)
+
+
+def advance(stretches: Sequence[Stretch], record: Callable[[Step], Step] | None = None) -> None:
+    """Feed tokens to several sessions of one model in one batch, counting `steps` down.
+
+    Rows leave the batch when they are over. Sessions in the same state are one row. In float32 every row gets the
+    tokens it would get alone; in half precision a near tie may fall the other way.
+
+    record: see `Rows`.
     """
-    left = {id(session): n for session, n in zip(sessions, steps, strict=True) if n > 0}
-    active = [session for session in sessions if id(session) in left]
+    begun = [stretch for stretch in stretches if stretch.steps > 0]
+    like = _alike(begun)
+    active = {id(one.session): one for one in begun if id(one.session) not in like}
     if not active:
         return
-    rows = Rows(active, min(ROOM, max(left.values())))
-    device = active[0].prefill.logits.device
+    rows = Rows([one.session for one in active.values()], min(ROOM, max(one.steps for one in active.values())), record)
     while rows.sessions:
-        tokens = torch.tensor([[session.next_token] for session in rows.sessions], device=device)
-        positions = [[session.prefill.length + len(session.fed)] for session in rows.sessions]
-        logits = forward(active[0].prefill.model, tokens, torch.tensor(positions, device=device), rows)
+        logits, best = rows.next()
         # One transfer for all rows: on a GPU each costs a wait for the device.
-        for session, row, best in zip(rows.sessions, logits, logits.argmax(dim=-1).tolist(), strict=True):
-            session.feed(row, best)
-            left[id(session)] -= 1
-        rows.advance()
-        done = [left[id(session)] == 0 or (stop and session.stopped) for session in rows.sessions]
-        if any(done):
-            rows.close([row for row, over in enumerate(done) if over])
+        for session, row, token in zip(rows.sessions, logits, best.tolist(), strict=True):
+            session.feed(row, token)
+            active[id(session)].steps -= 1
+        rows.follow()
+        done = [place for place, session in enumerate(rows.sessions) if active[id(session)].over]
+        if done:
+            rows.close(done)
+    for one in begun:
+        if id(one.session) in like:
+            first = active[like[id(one.session)]]
+            one.session.repeat(first.session)
+            one.steps = first.steps
 
 
-def decode_rows(sessions: Sequence[Session], n: int | Sequence[int]) -> list[list[int]]:
+def _alike(stretches: Sequence[Stretch]) -> dict[int, int]:
+    """By id, each session that will be fed what another is fed, and that other."""
+    firsts: list[Stretch] = []
+    like: dict[int, int] = {}
+    for one in sorted(stretches, key=lambda stretch: not stretch.session.record):  # who records can be copied
+        for first in firsts:
+            if (one.steps, one.stop) == (first.steps, first.stop) and one.session.like(first.session):
+                like[id(one.session)] = id(first.session)
+                break
+        else:
+            firsts.append(one)
+    return like
+
+
+def decode_rows(
+    sessions: Sequence[Session], n: int | Sequence[int], record: Callable[[Step], Step] | None = None
+) -> list[list[int]]:
     """Decode several sessions of one model as one batch; at most n tokens each (or n[i] for session i)."""
     limits = [n] * len(sessions) if isinstance(n, int) else list(n)
-    advance(sessions, [session.missing(limit) for session, limit in zip(sessions, limits, strict=True)])
+    advance([Stretch(s, s.missing(limit)) for s, limit in zip(sessions, limits, strict=True)], record)
     return [session.take(limit) for session, limit in zip(sessions, limits, strict=True)]

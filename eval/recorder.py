@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from echokv import Lookahead, Prefill, Selection, prefill
 from eval import selections
 from eval.analysis import evidence
+from eval.answering import See
 from eval.asked import Asked
 from eval.errors import UserError
 from eval.examples import Example, by_subset
@@ -24,8 +25,6 @@ from eval.progress import Reporter
 from eval.selections import Step
 from eval.store import Store, digest
 from eval.truncation import Encoded
-
-See = Callable[[Prefill, Sequence[tuple[Cell, Selection]]], None]
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Recorder:
         return cls(results, Protocol.of(config), stores, tuple(_unseen(stores, grid, examples)))
 
     def watch(self, example: Example, asked: Asked, tokenizer: Any, made_by: dict[str, Any]) -> See:
-        """What `eval.runner.answers` is to call once it has chosen for all cells."""
+        """What `eval.answering.answers` is to call once it has chosen for all cells."""
         return lambda filled, chosen: self._keep(example, asked, tokenizer, made_by, filled, chosen)
 
     def complete(self, model: Any, tokenizer: Any, made_by: dict[str, Any]) -> None:

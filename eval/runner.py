@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers.utils.logging import disable_progress_bar
 
-from echokv import Prefill, Selection, UsageError, decode_rows, load_model, prefill
+from echokv import UsageError, load_model
+from echokv.graphs import check_graphs
 from eval import examples as data
+from eval.answering import Task, fitting
 from eval.asked import Asked
 from eval.errors import UserError
 from eval.examples import Data, Example
-from eval.measure import Meter
-from eval.plan import Cell, Protocol, cells, union_of_needs
+from eval.plan import Cell, Protocol, cells
 from eval.preview import preview
 from eval.progress import Reporter
 from eval.provenance import provenance
-from eval.recorder import Recorder, See
+from eval.recorder import Recorder
 from eval.store import check_writable
 from eval.summary import summary
 
@@ -93,6 +93,18 @@ def missing(grid: Sequence[Cell], inputs: Sequence[Example]) -> Iterator[tuple[E
                 yield example, lacking
 
 
+def batches(todo: Sequence[tuple[Example, list[Cell]]], rows: int | None) -> Iterator[list[tuple[Example, list[Cell]]]]:
+    """Examples whose answers are decoded together: one, or as many as `rows` answers make."""
+    group: list[tuple[Example, list[Cell]]] = []
+    for one in todo:
+        if group and sum(len(lacking) for _, lacking in [*group, one]) > (rows or 0):
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group
+
+
 def answer_all(
     config: dict[str, Any],
     protocol: Protocol,
@@ -101,29 +113,34 @@ def answer_all(
     inputs: Data,
     recorder: Recorder | None = None,
 ) -> None:
-    """Load the model and answer, one example at a time, every cell that lacks it."""
+    """Load the model and answer, one example (or one batch of examples) at a time, every cell that lacks it."""
     settings = config["model"]
     disable_progress_bar()  # ours is the only one
     where = {key: settings[key] for key in ("dtype", "device", "attention", "revision", "device_map")}
     model, tokenizer = load_model(settings["name"], **where)
+    if config["decode_graph"]:
+        check_graphs(model)
     made_by = provenance(config, model, inputs)
     preset, undone = config["preset"]["name"], 0
     with Reporter(len(todo)) as reporter:
-        for example, lacking in todo:
-            asked = Asked.of(example, protocol, model, tokenizer)
-            try:
+        for group in batches(todo, rows):
+            tasks = {}
+            for example, lacking in group:
+                asked = Asked.of(example, protocol, model, tokenizer)
                 see = recorder.watch(example, asked, tokenizer, made_by) if recorder else None
-                for cell, answer in answers(asked, lacking, model, rows, see):
-                    answer["pred"] = tokenizer.decode(answer.pop("tokens"), skip_special_tokens=True)
-                    about = {"method": cell.method, "budget": cell.budget, "model": settings["label"], "preset": preset}
-                    cell.store.append(example.subset.name, {**example.stored, **about, **answer}, made_by)
-            except torch.OutOfMemoryError:
-                torch.cuda.empty_cache()
-                undone += 1
-                reporter.say(
-                    f"{example.id} ({len(asked.ids)} tokens) does not fit into the device's memory: left undone"
-                )
-            reporter.advance(example.subset.name)
+                tasks[Task(asked, lacking, see)] = example
+            for task, cell, answer in fitting(list(tasks), model, rows, config["decode_graph"]):
+                example = tasks[task]
+                if cell is None:
+                    undone += 1
+                    size = len(task.asked.ids)
+                    reporter.say(f"{example.id} ({size} tokens) does not fit into the device's memory: left undone")
+                    continue
+                answer["pred"] = tokenizer.decode(answer.pop("tokens"), skip_special_tokens=True)
+                about = {"method": cell.method, "budget": cell.budget, "model": settings["label"], "preset": preset}
+                cell.store.append(example.subset.name, {**example.stored, **about, **answer}, made_by)
+            for example, _ in group:
+                reporter.advance(example.subset.name)
     if recorder:
         recorder.complete(model, tokenizer, made_by)
     if undone:
@@ -131,79 +148,3 @@ def answer_all(
             f"{undone} examples are left undone for lack of memory; the others are stored. Run the same command with "
             "model.device_map=auto, a smaller model.prompt_limit or a larger GPU"
         )
-
-
-def answers(
-    asked: Asked, grid: Sequence[Cell], model: Any, rows: int | None, see: See | None = None
-) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Prefill once, select for every cell, decode all cells together; yield each cell's tokens and measurements.
-
-    Costs that cells share are told in equal shares: a scoring among the budgets it served, a batch among its rows.
-    see: called with the prefill and every cell's selection before anything is decoded; its time is nobody's.
-    """
-    ids = torch.tensor(asked.ids)
-    with Meter() as filling:
-        filled = prefill(model, ids, union_of_needs(grid), asked.stop_ids, asked.min_new_tokens)
-    common = {
-        "prompt_tokens": len(asked.ids),
-        "truncated": asked.truncated,
-        "prefill_seconds": round(filling.seconds, 4),
-    }
-    chosen: list[tuple[Cell, Selection, Meter, int]] = []
-    for group in by_press(grid):
-        with Meter() as choosing:
-            selections = list(group[0].press.select_all(filled, [cell.budget for cell in group]))
-        chosen += [(cell, sel, choosing, len(group)) for cell, sel in zip(group, selections, strict=True)]
-    if see:
-        see(filled, [(cell, selection) for cell, selection, _, _ in chosen])
-    size = rows or len(chosen)
-    for first in range(0, len(chosen), size):
-        batch = chosen[first : first + size]
-        with Meter() as decoding:
-            decoded = in_batches(filled, [selection for _, selection, _, _ in batch], asked.max_new_tokens)
-        for (cell, selection, choosing, share), (tokens, together) in zip(batch, decoded, strict=True):
-            yield (
-                cell,
-                {
-                    "tokens": tokens,
-                    **common,
-                    "new_tokens": len(tokens),
-                    "entries": selection.entries,
-                    "bytes": selection.bytes(filled),
-                    "ties": selection.ties,
-                    "selection_seconds": round(choosing.seconds / share, 4),
-                    "decode_seconds": round(decoding.seconds / len(batch), 4),
-                    "peak_bytes": max(filling.peak, choosing.peak, decoding.peak),
-                    "rows": together,
-                },
-            )
-
-
-def decode(filled: Prefill, selections: Sequence[Selection], n: int) -> list[list[int]]:
-    """Answers of up to n tokens on each selection, as one batch or as few as memory allows."""
-    return [tokens for tokens, _ in in_batches(filled, selections, n)]
-
-
-def in_batches(filled: Prefill, selections: Sequence[Selection], n: int) -> list[tuple[list[int], int]]:
-    """Answers with the number of rows of the batch each was decoded in; a batch too big for memory is halved.
-
-    Raises torch.OutOfMemoryError if not even a single row fits.
-    """
-    try:
-        found = decode_rows([filled.session(selection) for selection in selections], n)
-        return [(tokens, len(selections)) for tokens in found]
-    except torch.OutOfMemoryError:
-        if len(selections) == 1:
-            raise
-    # Outside the except clause, whose traceback would keep the failed batch's tensors alive.
-    torch.cuda.empty_cache()
-    half = len(selections) // 2
-    return in_batches(filled, selections[:half], n) + in_batches(filled, selections[half:], n)
-
-
-def by_press(grid: Sequence[Cell]) -> list[list[Cell]]:
-    """Cells of one method together, so that its budgets share their scoring."""
-    groups: dict[str, list[Cell]] = {}
-    for cell in grid:
-        groups.setdefault(cell.method, []).append(cell)
-    return list(groups.values())

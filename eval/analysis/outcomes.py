@@ -22,11 +22,12 @@ from echokv.scores import attention_mass, sum_groups
 from eval import metrics
 from eval.analysis import evidence
 from eval.analysis.study import Case, Load, Measured, Study, collect
+from eval.answering import by_scope, decode
 from eval.errors import UserError
 from eval.plan import Cell
-from eval.runner import by_press, decode
 
 VALUES = ("score", "retained", "fidelity")
+COLUMNS = {"score": "score", "retained": "retained (%)", "fidelity": "agreement (%)"}
 AXES = {"score": "score (0 to 100)", "retained": "evidence retained (%)", "fidelity": "agreement with oracle (%)"}
 
 
@@ -60,7 +61,7 @@ def measure(case: Case, grid: Sequence[Cell], steps: int) -> dict[str, Any]:
     tokens = found.tokens if found else ()
     true = true_queries(filled, steps)
     chosen: list[tuple[Cell, Selection]] = []
-    for group in by_press(grid):
+    for group in by_scope(grid):
         selections = group[0].press.select_all(filled, [cell.budget for cell in group])
         chosen += zip(group, selections, strict=True)
     answers = decode(filled, [selection for _, selection in chosen], case.max_new_tokens)

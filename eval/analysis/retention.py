@@ -16,9 +16,9 @@ from echokv import Lookahead
 from eval import paper, subsets
 from eval.analysis import evidence, figures, report
 from eval.analysis.study import Case, Study, collect
+from eval.answering import by_scope
 from eval.errors import UserError
 from eval.plan import Cell
-from eval.runner import by_press
 
 COLUMNS = {("laq", "W1"): "laq_w", ("echokv", "W1"): "echokv_w1", ("echokv", "W2"): "echokv_w2"}  # of the paper's
 
@@ -31,15 +31,16 @@ def table6(study: Study) -> None:
     lines = flatten(measured.rows)
     rows = pd.concat([lines, _repairs(lines)], ignore_index=True)
     summary = _summary(rows)
-    report.write(measured.folder, {"table6": summary, "table6_examples": rows})
-    about = f"{study.model}, n={rows['_id'].nunique()} examples, means over examples with standard errors"
+    found = account(measured.rows)
+    report.write(measured.folder, {"table6": summary, "table6_examples": rows, "table6_evidence": found})
+    about = f"{study.described}, n={report.count(rows)} examples, means over examples with standard errors"
     title = f"Evidence tokens retained (%) in the workspaces: {about}; Mistral-7B's printed value in brackets."
     spaces = summary[summary["selection"] != "final"]
     if len(spaces):
-        report.publish(measured.folder, "table6", _layout(spaces), title, _notes(measured.rows))
+        report.publish(measured.folder, "table6", _layout(spaces), title, _notes(found))
     title = f"Evidence tokens retained (%) in the final cache: {about}."
     final = _layout(summary[summary["selection"] == "final"])
-    report.publish(measured.folder, "table6_final", final, title, [] if len(spaces) else _notes(measured.rows))
+    report.publish(measured.folder, "table6_final", final, title, [] if len(spaces) else _notes(found))
     figures.retention(measured.folder, summary)
 
 
@@ -54,7 +55,7 @@ def measure(case: Case, grid: Sequence[Cell], stand_in: Sequence[str]) -> dict[s
         return about
     filled = case.filled
     kept = []
-    for group in by_press(grid):
+    for group in by_scope(grid):
         press, budgets = group[0].press, [cell.budget for cell in group]
         workspaces = []
         if isinstance(press, Lookahead):
@@ -135,27 +136,49 @@ def _layout(summary: pd.DataFrame) -> pd.DataFrame:
         line = {"Selection": name, "Budget": size, "% of prompt": f"{part['of_prompt'].mean():.1f}"}
         for row in part.itertuples():
             printed = f" [{row.paper:.1f}]" if row.paper > 0 else ""
-            line[_column(row.dataset)] = report.number(row.mean, row.error, 1) + printed
+            line[_column(row)] = report.number(row.mean, row.error, 1) + printed
         lines.append(line)
     return pd.DataFrame(lines).fillna("")
 
 
-def _column(dataset: str) -> str:
-    return "All" if dataset == "all" else subsets.load(dataset).column
+def _column(row: Any) -> str:
+    title = "All" if row.dataset == "all" else subsets.load(row.dataset).column
+    return f"{title}, stand-in" if row.source == evidence.STAND_IN else title
 
 
-def _notes(rows: Sequence[dict[str, Any]]) -> list[str]:
+def account(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Per task and source of evidence, how much there was and what of it truncation took.
+
+    examples: measured. without: of them, that name no evidence. spans: named by the others. truncated: spans that
+    truncation cut out or into. gone: examples that lost all theirs. tokens: evidence tokens left in the prompts.
+    """
+    lines = [
+        {
+            "dataset": row["dataset"],
+            "source": row["source"],
+            "examples": 1,
+            "without": int(row["source"] is None),
+            "spans": row["spans"],
+            "truncated": row["lost"],
+            "gone": int(row["source"] is not None and not row["evidence_tokens"]),
+            "tokens": row["evidence_tokens"],
+        }
+        for row in rows
+    ]
+    return pd.DataFrame(lines).groupby(["dataset", "source"], sort=False, dropna=False, as_index=False).sum()
+
+
+def _notes(found: pd.DataFrame) -> list[str]:
     """What was left out, what was truncated away, and which evidence is a stand-in."""
     notes = []
-    if without := sum(row["source"] is None for row in rows):
-        notes.append(f"{without} of {len(rows)} examples name no evidence and are left out.")
-    lost, all_spans = sum(row["lost"] for row in rows), sum(row["spans"] for row in rows)
-    if lost:
-        gone = sum(row["source"] is not None and not row["evidence_tokens"] for row in rows)
+    if without := found["without"].sum():
+        notes.append(f"{without} of {found['examples'].sum()} examples name no evidence and are left out.")
+    for row in found[found["truncated"] > 0].itertuples():
+        gone = f"; examples that lost all of theirs and are left out: {row.gone}" if row.gone else ""
         notes.append(
-            f"Truncation touched {lost} of {all_spans} evidence spans, which are not counted; "
-            f"{gone} examples lost all of theirs and are left out."
+            f"{_column(row)}: truncation touched {row.truncated} of {row.spans} evidence spans, which are not "
+            f"counted{gone}."
         )
-    if names := sorted({row["dataset"] for row in rows if row["source"] == evidence.STAND_IN}):
+    if names := sorted(found.loc[found["source"] == evidence.STAND_IN, "dataset"]):
         notes.append(f"Evidence of {', '.join(names)} is a stand-in: where an answer string stands in the context.")
     return notes

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from eval import runner
+from eval import answering, runner
 from eval.errors import UserError
 from tests.test_configs import composed
 
@@ -130,15 +130,15 @@ def test_real_records(settings: list[str], shared: Path, tmp_path: Path) -> None
 
 def memory_for(rows: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let only batches of so many rows fit, and return the sizes that were tried."""
-    whole, tried = runner.decode_rows, []
+    whole, tried = answering.decode_rows, []
 
-    def limited(sessions: Any, n: int) -> list[list[int]]:
+    def limited(sessions: Any, n: Any, record: Any) -> list[list[int]]:
         tried.append(len(sessions))
         if len(sessions) > rows:
             raise torch.OutOfMemoryError
-        return whole(sessions, n)
+        return whole(sessions, n, record)
 
-    monkeypatch.setattr(runner, "decode_rows", limited)
+    monkeypatch.setattr(answering, "decode_rows", limited)
     return tried
 
 
@@ -156,7 +156,7 @@ def test_batch_too_big_for_memory_is_halved(
 def test_example_too_big_for_memory_is_left_and_the_run_goes_on(
     settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole, calls = runner.prefill, []
+    whole, calls = answering.prefill, []
 
     def second_fails(*arguments: Any) -> Any:
         calls.append(1)
@@ -164,7 +164,7 @@ def test_example_too_big_for_memory_is_left_and_the_run_goes_on(
             raise torch.OutOfMemoryError
         return whole(*arguments)
 
-    monkeypatch.setattr(runner, "prefill", second_fails)
+    monkeypatch.setattr(answering, "prefill", second_fails)
     with pytest.raises(UserError, match="1 examples are left undone for lack of memory"):
         runner.run(composed(*settings))
     assert "left undone" in capsys.readouterr().err

@@ -1,0 +1,34 @@
+"""Recording a decode step on CUDA, so that each token is one launch instead of thousands."""
+
+from typing import Any
+
+import torch
+
+from echokv.errors import UsageError
+from echokv.rows import Step
+
+
+def cuda_graph(step: Step) -> Step:
+    """A step that replays the kernels of the given one, which must have run before.
+
+    Recording executes nothing: the first replay is the next step. What replaying returns is overwritten by the next.
+    """
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = step()
+
+    def replay() -> tuple[torch.Tensor, torch.Tensor]:
+        graph.replay()
+        return made
+
+    return replay
+
+
+def check_graphs(model: Any) -> None:
+    """Raise UsageError unless the whole model is on one CUDA device: a graph is of one device."""
+    devices = {parameter.device for parameter in model.parameters()}
+    if len(devices) > 1 or next(iter(devices)).type != "cuda":
+        names = ", ".join(sorted(map(str, devices)))
+        raise UsageError(
+            f"decode_graph=true records graphs of one CUDA device; this model is on {names}: leave it false"
+        )

@@ -1,0 +1,162 @@
+"""How rows decode together: several prompts, rows that are alike, and steps that are recorded and replayed."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from baselines.full import FullKV
+from baselines.snapkv import SnapKV
+from baselines.streaming_llm import StreamingLLM
+from echokv import Prefill, Session, UsageError, decode_rows, prefill
+from echokv.graphs import check_graphs, cuda_graph
+from echokv.rows import Rows, Step
+from echokv.session import ROOM, Stretch, advance
+from tests.models import prompt, tiny
+from tests.policies import EVERYTHING, POLICIES, close, shared_prefill
+
+LENGTH = 200
+
+
+def recorded(step: Step) -> Step:
+    """The tensor operations of one step, to be repeated without the code that issued them: a CUDA graph's CPU twin.
+
+    Recording runs the step, which a CUDA graph does not: the state is put back.
+    """
+    rows: Any = step.__self__  # type: ignore[attr-defined]
+    places = (rows.tokens, rows.positions, rows.column, rows.number)
+    before = [place.clone() for place in places]
+    operations = make_fx(lambda _: step())(torch.zeros(1))
+    for place, value in zip(places, before, strict=True):
+        place.copy_(value)
+    return lambda: operations(torch.zeros(1))
+
+
+def opened(p: Prefill, record: bool = False) -> list[Session]:
+    selections = [policy.press().select(p, 40 + row) for row, policy in enumerate(POLICIES.values())]
+    return [p.session(selection, record) for selection in [FullKV().select(p, None), *selections]]
+
+
+def same(mine: list[Session], others: list[Session]) -> None:
+    for one, other in zip(mine, others, strict=True):
+        assert (one.fed, one.next_token) == (other.fed, other.next_token)
+        for part, same_part in zip(one.queries, other.queries, strict=True):
+            close(part, same_part)
+        for part, same_part in zip(
+            [*one.tail_keys, *one.tail_values], [*other.tail_keys, *other.tail_values], strict=True
+        ):
+            close(part, same_part)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_recorded_steps_equal_steps(name: str) -> None:
+    """Past the buffers' first size, with rows that leave at different times and come back."""
+    p = shared_prefill(name, LENGTH)
+    plain, replayed, taken = opened(p, record=True), opened(p, record=True), []
+
+    def counted(step: Step) -> Step:
+        repeat = recorded(step)
+
+        def run() -> Any:
+            taken.append(1)
+            return repeat()
+
+        return run
+
+    for limits in ([3] * 10, [ROOM + 9 - row for row in range(10)]):
+        advance([Stretch(session, n) for session, n in zip(plain, limits, strict=True)])
+        advance([Stretch(session, n) for session, n in zip(replayed, limits, strict=True)], counted)
+    same(replayed, plain)
+    assert len(taken) > ROOM // 2  # most steps were replays
+
+
+def test_step_waits_for_nothing() -> None:
+    """No value of a tensor is needed to issue a step's operations: shapes are enough."""
+    from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+    rows = Rows(opened(shared_prefill("llama", LENGTH), record=True), 4)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode, pytest.raises(DataDependentOutputException):
+        int(torch.zeros(1) + 1)  # what this would catch
+    rows.tokens, rows.positions = mode.from_tensor(rows.tokens), mode.from_tensor(rows.positions)
+    rows.column, rows.number = mode.from_tensor(rows.column), mode.from_tensor(rows.number)
+    for name in ("keys", "values", "queries"):
+        setattr(rows, name, [mode.from_tensor(part) for part in getattr(rows, name)])
+    with mode:
+        _, best = rows.step()
+    assert best.shape == (10,)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda_graphs_equal_steps() -> None:
+    model = tiny("llama").float().cuda()
+    p = prefill(model, torch.tensor(prompt(LENGTH)), EVERYTHING)
+    plain, replayed = opened(p), opened(p)
+    limits = [70 - 5 * row for row in range(10)]
+    assert decode_rows(replayed, limits, cuda_graph) == decode_rows(plain, limits)
+
+
+def test_graphs_are_refused_where_there_is_no_gpu() -> None:
+    with pytest.raises(UsageError, match="this model is on cpu: leave it false"):
+        check_graphs(tiny("llama"))
+
+
+def test_rows_of_several_prompts_equal_rows_of_each() -> None:
+    parts = [shared_prefill("mistral", length) for length in (LENGTH, 150, 233)]
+    limits = [(5, 9, 13)[place] for place in range(3) for _ in range(10)]
+    together = [session for p in parts for session in opened(p)]
+    alone = [decode_rows([session], n)[0] for p, n in zip(parts, (5, 9, 13), strict=True) for session in opened(p)]
+    assert decode_rows(together, limits) == alone
+
+
+def rows_opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each batch from now on has."""
+    counted: list[int] = []
+    opened_before = Rows.__init__
+
+    def watched(self: Rows, sessions: list[Session], *rest: Any) -> None:
+        counted.append(len(sessions))
+        opened_before(self, sessions, *rest)
+
+    monkeypatch.setattr(Rows, "__init__", watched)
+    return counted
+
+
+def test_sessions_in_the_same_state_are_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = shared_prefill("llama", LENGTH)
+    whole, some = FullKV().select(p, None), StreamingLLM().select(p, 40)
+    presses = [StreamingLLM(), SnapKV(), StreamingLLM(), FullKV()]
+    chosen = [whole, some, *(press.select(p, LENGTH) for press in presses), SnapKV().select(p, 40)]
+    records = [False, True, False, True, False, False, True]
+    alone = [p.session(selection, record) for selection, record in zip(chosen, records, strict=True)]
+    for session in alone:
+        session.advance(6)
+    counted = rows_opened(monkeypatch)
+    together = [p.session(selection, record) for selection, record in zip(chosen, records, strict=True)]
+    advance([Stretch(session, 6) for session in together])
+    same(together, alone)
+    # Everything, five times over, is one row.
+    assert counted == [3]
+    # One has decoded on another cache, two are to go further than the others: these are states of their own.
+    together[0].move(some)
+    together[0].advance(1)
+    together[0].move(whole)
+    for session in (*together[1:], *alone[1:]):
+        session.advance(1)
+    counted.clear()
+    advance([Stretch(session, n) for session, n in zip(together, [4, 4, 4, 4, 5, 5, 4], strict=True)])
+    assert counted == [5]
+    for session, n in zip(alone[1:], [4, 4, 4, 5, 5, 4], strict=True):
+        session.advance(n)
+    same(together[1:], alone[1:])
+
+
+def test_sessions_of_different_rules_are_not_alike() -> None:
+    p = shared_prefill("llama", LENGTH)
+    whole = FullKV().select(p, None)
+    stops = replace(p, stop_ids=frozenset([p.session(whole).decode(3)[2]]))
+    one, other = p.session(whole), stops.session(whole)
+    advance([Stretch(one, 8), Stretch(other, 8)])
+    assert (len(one.fed), len(other.fed)) == (8, 2)
