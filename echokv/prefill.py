@@ -1,5 +1,6 @@
 """One full forward pass over the prompt, and everything a policy may ask of it."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ class Prefill:
     keys, values: per layer [G, L, D], keys post-RoPE.
     queries: per layer [H, w, D], post-RoPE, of the last w = min(needs.window, L) tokens.
     sums: per layer [H, L] of `column_sums`, or None if it was not asked for.
+    sums_seconds: how much of the prefill's time the column sums took.
     logits: [V] after the last prompt token, from the complete cache.
     stop_ids: tokens that end an answer; none of them may be one of its first `min_new_tokens` tokens.
     feeder: feeds tokens to this prefill's sessions when a policy decodes ahead, at once if None. Whoever runs
@@ -56,6 +58,7 @@ class Prefill:
     scaling: float
     stop_ids: frozenset[int] = frozenset()
     min_new_tokens: int = 0
+    sums_seconds: float = 0.0
     feeder: "Callable[[Sequence[Stretch]], None] | None" = None
 
     @property
@@ -124,6 +127,13 @@ def _quarter_turn(x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
     return torch.cat([-second, first], dim=-1)
 
 
+def _now(device: torch.device) -> float:
+    """Seconds on a clock, once the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
 class _Capture:
     """Full causal attention that keeps each layer's keys, values and whatever `needs` names."""
 
@@ -135,6 +145,7 @@ class _Capture:
         self.queries: list[Tensor] = []
         self.sums: list[Tensor] = []
         self.scaling = 1.0
+        self.sums_seconds = 0.0
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         assert layer == len(self.keys)
@@ -146,7 +157,9 @@ class _Capture:
         # A clone: a view would keep the queries of the whole prompt alive.
         self.queries.append(query[0, :, max(0, length - self.needs.window) :].clone())
         if self.needs.column_sums:
+            begun = _now(query.device)
             self.sums.append(column_sums(query[0], key[0], scaling))
+            self.sums_seconds += _now(query.device) - begun
         if self.kernel == "flash_attention_2":
             from flash_attn import flash_attn_func  # type: ignore[import-not-found]
 
@@ -215,4 +228,5 @@ def prefill(
         scaling=capture.scaling,
         stop_ids=frozenset(stop_ids or ()),
         min_new_tokens=min_new_tokens,
+        sums_seconds=capture.sums_seconds,
     )

@@ -107,15 +107,18 @@ def _chosen(tasks: Sequence[Task], model: Any) -> list[_Row]:
 
 
 def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
+    # Column sums are made during the prefill, and are a cost of the methods that choose by them.
+    users = sum(cell.press.needs.column_sums for cell in row.task.cells)
+    sums = row.filled.sums_seconds / users if row.cell.press.needs.column_sums else 0.0
     return {
         "prompt_tokens": len(row.task.asked.ids),
         "truncated": row.task.asked.truncated,
-        "prefill_seconds": round(row.filling.seconds, 4),
+        "prefill_seconds": round(row.filling.seconds - row.filled.sums_seconds, 4),
         "entries": row.selection.entries,
         "bytes": row.selection.bytes(row.filled),
         "ties": row.selection.ties,
         "lookahead_tokens": row.choice.ahead,
-        "selection_seconds": round(row.choice.seconds / len(row.choice.selections), 4),
+        "selection_seconds": round(row.choice.seconds / len(row.choice.selections) + sums, 4),
         "decode_seconds": round(decoding.seconds / batch, 4),
         "peak_bytes": max(row.filling.peak, row.choice.peak, decoding.peak),
     }

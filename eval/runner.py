@@ -36,6 +36,8 @@ def run(config: dict[str, Any]) -> None:
     inputs = data.load(config["data"], config["subset"], config["limit"], config["shard"])
     protocol = Protocol.of(config)
     rows = batch_size(config["decode_rows"])
+    if not isinstance(config["decode_graph"], bool):
+        raise UserError(f"decode_graph is {config['decode_graph']!r}; give true or false")
     grid = cells(config, inputs, protocol)
     for warning in inputs.warnings:
         print(f"note: {warning}", file=sys.stderr)

@@ -177,6 +177,7 @@ VALUES = [
     run("shard is '4/4'; give i/n", "shard=4/4"),
     run("shard is 'half'", "shard=half"),
     run("decode_rows is 0", "decode_rows=0"),
+    run("decode_graph is 'often'; give true or false", "decode_graph=often"),
     run("length", "data.length=100"),
     run("data.records is 0", "data.records=0"),
     run("preset.chat is 'sometimes'", "preset.chat=sometimes"),
@@ -184,6 +185,10 @@ VALUES = [
 ]
 MODELS = [
     run("device 'cuda' asked for, but torch sees no CUDA GPU: use model.device=cpu", f"{SHORT} model.device=cuda"),
+    run(
+        "decode_graph=true records graphs of one CUDA device; this model is on cpu",
+        f"{SHORT} model.device=cpu decode_graph=true",
+    ),
     run("flash-attn is not installed", f"{SHORT} model.attention=flash_attention_2"),
     run("attention 'eagre' is unknown; use sdpa or flash_attention_2", f"{SHORT} model.attention=eagre"),
     run("dtype 'float8' is unknown", f"{SHORT} model.dtype=float8"),

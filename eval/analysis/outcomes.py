@@ -25,6 +25,7 @@ from eval.analysis.study import Case, Load, Measured, Study, collect
 from eval.answering import by_scope, decode
 from eval.errors import UserError
 from eval.plan import Cell
+from eval.together import choose
 
 VALUES = ("score", "retained", "fidelity")
 COLUMNS = {"score": "score", "retained": "retained (%)", "fidelity": "agreement (%)"}
@@ -60,10 +61,13 @@ def measure(case: Case, grid: Sequence[Cell], steps: int) -> dict[str, Any]:
     found = evidence.locate(case.example, case.encoded, case.tokenizer, ())
     tokens = found.tokens if found else ()
     true = true_queries(filled, steps)
-    chosen: list[tuple[Cell, Selection]] = []
-    for group in by_scope(grid):
-        selections = group[0].press.select_all(filled, [cell.budget for cell in group])
-        chosen += zip(group, selections, strict=True)
+    groups = by_scope(grid)
+    choices = choose([(filled, group[0].press, [cell.budget for cell in group]) for group in groups])
+    chosen = [
+        (cell, selection)
+        for group, choice in zip(groups, choices, strict=True)
+        for cell, selection in zip(group, choice.selections, strict=True)
+    ]
     answers = decode(filled, [selection for _, selection in chosen], case.max_new_tokens)
     return {
         "evidence_tokens": len(tokens),

@@ -1,5 +1,6 @@
 """Selections side by side: the same as one after the other, in fewer passes through the model."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,20 @@ def test_batch_of_examples_too_big_for_memory_is_halved(
     run(composed(*settings, f"results={tmp_path / 'small'}"))
     assert stored(tmp_path / "small") == stored(tmp_path / "one")
     assert len(tried) == 3 + 4
+
+
+def test_column_sums_are_a_cost_of_the_methods_that_use_them(tiny_folder: Path, tmp_path: Path) -> None:
+    settings = [f"model.name={tiny_folder}", "model.label=tiny", "data.length=4096", "subset=syn_fact", "limit=1"]
+    for queries in ("all", "window"):
+        grid = [f"methods.h2o.queries={queries}", "method=[h2o,streamingllm]", "budget=[64,128]"]
+        run(composed(*settings, *grid, f"results={tmp_path / queries}"))
+    costs = {
+        (path.relative_to(tmp_path).parts[0], answer["method"]): answer["selection_seconds"]
+        for path in tmp_path.rglob("syn_fact.*.jsonl")
+        for answer in map(json.loads, path.read_text().splitlines())
+    }
+    assert costs["all", "h2o"] > 3 * costs["window", "h2o"]
+    assert costs["all", "streamingllm"] < costs["all", "h2o"] / 3
 
 
 def test_lookahead_tokens_are_stored(tiny_folder: Path, tmp_path: Path) -> None:
