@@ -3,6 +3,7 @@
 Everything is exact under any chunking: a softmax is taken over complete rows of logits only.
 """
 
+from types import ModuleType
 from typing import Literal
 
 import torch
@@ -85,8 +86,14 @@ def column_sums(
 ) -> Float[Tensor, "H L"]:
     """Attention each key receives from all L causal queries, summed: H2O's score (Zhang et al. 2023, section 4).
 
-    Queries are taken `chunk` at a time with the keys they can see, so the largest matrix is chunk x L per head.
+    On a CUDA GPU the Triton kernels of `echokv.kernels` do this and store no logits. Plain torch does it elsewhere,
+    for float64, and where Triton is not installed or cannot run (`kernels.fits`): the same numbers to float32's
+    rounding, only slower. There queries are taken `chunk` at a time with the keys they can see, so the largest
+    matrix is chunk x L per head.
     """
+    if queries.is_cuda and (kernels := _kernels()) and kernels.fits(queries):
+        summed: Tensor = kernels.column_sums(queries, keys, scaling)
+        return summed
     heads, length, dim = queries.shape
     groups, dtype = keys.shape[0], accumulator(queries.dtype)
     shared = heads // groups
@@ -106,6 +113,15 @@ def column_sums(
             torch.softmax(logits, dim=-1, out=weights)
             sums[group, :, :last] += (ones[:, :, :n] @ weights)[:, 0]
     return sums.view(heads, length)
+
+
+def _kernels() -> ModuleType | None:
+    """`echokv.kernels`, imported when a GPU first wants it; None where Triton is not installed."""
+    try:
+        from echokv import kernels
+    except ImportError:
+        return None
+    return kernels
 
 
 def sum_groups(mass: Float[Tensor, "H L"], groups: int) -> Float[Tensor, "G L"]:
