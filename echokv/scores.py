@@ -43,15 +43,22 @@ def attention_mass(
     heads, n, _ = queries.shape
     per_group = heads // groups
     dtype = queries.dtype if precision == "legacy" else accumulator(queries.dtype)
-    grouped = queries.reshape(groups, per_group * n, dim).to(dtype)
-    if precision == "float32":
-        grouped = grouped * scaling
+    grouped = queries.reshape(groups, per_group * n, dim)
+    # A GPU multiplies halves exactly and adds up in float32, so that it reads each key once, as it is stored.
+    wide = precision == "float32" and keys.is_cuda and keys.element_size() == 2
+    if not wide:
+        grouped = grouped.to(dtype)
+        if precision == "float32":
+            grouped = grouped * scaling
     mass = torch.empty(heads, length, dtype=dtype, device=keys.device)
     at_once = max(1, LOGITS // (per_group * n * length))
     for first in range(0, groups, at_once):
         some = slice(first, min(first + at_once, groups))
-        logits = _logits(grouped[some], keys[some], chunk or length)
-        if precision == "legacy":
+        if wide:
+            logits = torch.bmm(grouped[some], keys[some].mT, out_dtype=dtype)
+        else:
+            logits = _logits(grouped[some], keys[some], chunk or length)
+        if wide or precision == "legacy":
             logits = logits * scaling
         logits = logits.view(-1, n, length)
         if visible is not None:

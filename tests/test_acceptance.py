@@ -179,6 +179,16 @@ def test_the_order_of_heads_inside_a_group_is_irrelevant(policy: str) -> None:
 # 8. Chunks
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_scores_on_a_gpu_equal_those_on_a_cpu(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, keys = (torch.randn(n, m, 128, generator=generator).to(dtype) for n, m in ((8, 32), (2, 3000)))
+    seen = torch.arange(2969, 3001)
+    exact = attention_mass(queries.double(), keys.double(), 128**-0.5, seen)
+    close(attention_mass(queries.cuda(), keys.cuda(), 128**-0.5, seen).cpu().double(), exact, 1e-4)
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 64, LENGTH])
 def test_scores_do_not_depend_on_the_chunk(chunk: int) -> None:
     whole = trace("mistral", LENGTH)
