@@ -36,8 +36,8 @@ lint: setup  ## ruff and mypy
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-bench: setup  ## measure cost ratios in one run
-	$(PY) scripts/bench.py
+bench: setup  ## cost ratios and plots in one run of 10 minutes; make bench flags='--parts grid --length 1024'
+	$(PY) scripts/bench.py $(flags)
 
 tables: table3 table4 table5  ## the paper's Tables 3 to 5 as CSV, LaTeX and Markdown
 
