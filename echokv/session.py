@@ -92,12 +92,10 @@ class Session:
 
     def like(self, other: "Session") -> bool:
         """Whether both are in the same state: of one prompt, the same kept and the same fed tokens."""
-        mine, others = self._tensors(), other._tensors()
-        return (
-            self.prefill is other.prefill
-            and self.fed == other.fed
-            and all(one.shape == two.shape and torch.equal(one, two) for one, two in zip(mine, others, strict=True))
-        )
+        if self.prefill is not other.prefill or self.fed != other.fed:
+            return False
+        pairs = zip(self._tensors(), other._tensors(), strict=True)
+        return all(one.shape == two.shape and torch.equal(one, two.to(one.device)) for one, two in pairs)
 
     def _tensors(self) -> list[Tensor]:
         return [*self.selection.indices, *self.tail_keys, *self.tail_values]
