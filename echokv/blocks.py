@@ -1,11 +1,11 @@
-"""The prompt parts of the caches of rows that decode together.
+"""The caches of rows that decode together: what a selection kept of the prompt, and the tokens fed since.
 
-What a selection kept never changes while decoding, and differs in length from row to row, layer to layer, and in
-its number of heads. Rows of like size form a block, padded per layer; a row that keeps everything reads the shared
-cache in place.
+Both have their place in one preallocated buffer, so that no key is ever copied to append another and one softmax
+covers all. Rows of like size form a block, padded per layer. A row that keeps the whole prompt reads the shared
+cache where it lies.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +17,39 @@ if TYPE_CHECKING:
     from echokv.session import Session
 
 
+class Cache(Protocol):
+    """What `Rows` asks of the caches of some neighbouring rows.
+
+    The tail is the tokens fed since the prompt: `capacity` places, of which a mask says which are in use.
+    """
+
+    count: int
+
+    def attend(
+        self,
+        layer: int,
+        query: Float[Tensor, "rows H D"],
+        key: Float[Tensor, "rows G D"],
+        value: Float[Tensor, "rows G D"],
+        column: Int[Tensor, " rows"],
+        mask: Float[Tensor, "rows 1 capacity"],
+    ) -> Float[Tensor, "rows H D"]:
+        """Write one new token per row at its column of the tail, and attend to all that the row has."""
+        ...
+
+    def tail(self, row: int, used: int) -> tuple[list[Float[Tensor, "G used D"]], list[Float[Tensor, "G used D"]]]:
+        """Keys and values, per layer, of the tokens fed to a row."""
+        ...
+
+    def grow(self, room: int) -> None:
+        """Lengthen the tail."""
+        ...
+
+    def keep(self, rows: list[int]) -> None:
+        """Drop all rows but these."""
+        ...
+
+
 def gather(full: Float[Tensor, "G L D"], indices: Int[Tensor, "heads kept"]) -> Float[Tensor, "heads kept D"]:
     """The selected entries; with more heads than G, head h takes those of KV head h // (heads // G)."""
     groups, length, dim = full.shape
@@ -26,77 +59,154 @@ def gather(full: Float[Tensor, "G L D"], indices: Int[Tensor, "heads kept"]) -> 
     return full.view(-1, dim).index_select(0, flat).view(heads, kept, dim)
 
 
+def longer(part: Float[Tensor, "rows heads n D"], room: int) -> Float[Tensor, "rows heads n+room D"]:
+    """The same with zeros behind it."""
+    return torch.cat([part, part.new_zeros(*part.shape[:2], room, part.shape[3])], dim=2)
+
+
 class Block:
-    """The prompt parts of rows with the same number of heads, padded to the longest in each layer."""
+    """Rows that keep parts of their prompts, with the same number of heads."""
 
-    def __init__(self, sessions: list["Session"]) -> None:
-        layers = range(sessions[0].prefill.layers)
-        self.count = len(sessions)
-        self.keys = [self._stack(layer, [(s, s.prefill.keys[layer]) for s in sessions]) for layer in layers]
-        self.values = [self._stack(layer, [(s, s.prefill.values[layer]) for s in sessions]) for layer in layers]
-        self.masks = [self._mask(layer, sessions) for layer in layers]
+    def __init__(self, sessions: list["Session"], capacity: int) -> None:
+        first = sessions[0].prefill
+        self.count, self.groups = len(sessions), first.groups
+        self.heads = sessions[0].selection.indices[0].shape[0]
+        kept = [[s.selection.indices[layer].shape[1] for s in sessions] for layer in range(first.layers)]
+        self.longest = [max(lengths) for lengths in kept]
+        self.padding = [
+            _padding(lengths, keys) if min(lengths) < max(lengths) else None
+            for lengths, keys in zip(kept, first.keys, strict=True)
+        ]
+        self.keys, self.values = [], []
+        for layer in range(first.layers):
+            shape = (self.count, self.heads, self.longest[layer] + capacity, first.keys[layer].shape[-1])
+            keys, values = first.keys[layer].new_zeros(shape), first.values[layer].new_zeros(shape)
+            for row, session in enumerate(sessions):
+                indices, fed = session.selection.indices[layer], len(session.fed)
+                end = self.longest[layer] + fed
+                keys[row, :, : indices.shape[1]] = gather(session.prefill.keys[layer], indices)
+                values[row, :, : indices.shape[1]] = gather(session.prefill.values[layer], indices)
+                if fed:
+                    keys[row, :, self.longest[layer] : end] = self._spread(session.tail_keys[layer])
+                    values[row, :, self.longest[layer] : end] = self._spread(session.tail_values[layer])
+            self.keys.append(keys)
+            self.values.append(values)
+        self._place()
 
-    @staticmethod
-    def _stack(layer: int, parts: list[tuple["Session", Tensor]]) -> Float[Tensor, "rows heads longest D"]:
-        kept = [s.selection.indices[layer] for s, _ in parts]
-        if len(parts) == 1:
-            full = parts[0][1]
-            whole = kept[0].shape == full.shape[:2]
-            return (full if whole else gather(full, kept[0]))[None]
-        longest = max(index.shape[1] for index in kept)
-        example = parts[0][1]
-        stacked = example.new_zeros(len(parts), kept[0].shape[0], longest, example.shape[-1])
-        for row, (index, (_, full)) in enumerate(zip(kept, parts, strict=True)):
-            stacked[row, :, : index.shape[1]] = gather(full, index)
-        return stacked
+    def _spread(self, part: Float[Tensor, "... G n D"]) -> Float[Tensor, "... heads n D"]:
+        """Repeated for the heads that share a KV head, where each has a cache of its own."""
+        return part if self.heads == self.groups else part.repeat_interleave(self.heads // self.groups, dim=-3)
 
-    def _mask(self, layer: int, sessions: list["Session"]) -> Float[Tensor, "rows 1 1 longest"] | None:
-        kept = torch.tensor([s.selection.indices[layer].shape[1] for s in sessions])
-        keys = self.keys[layer]
-        longest = keys.shape[2]
-        if bool((kept == longest).all()):
-            return None
-        padding = torch.arange(longest) >= kept[:, None]
-        zeros = torch.zeros(len(sessions), longest, dtype=accumulator(keys.dtype))
-        return zeros.masked_fill(padding, -torch.inf).to(keys.device)[:, None, None]
-
-    def keep(self, rows: list[int]) -> None:
-        """Drop all rows but these."""
-        index = torch.tensor(rows)
-        self.count = len(rows)
-        self.keys = [part[index.to(part.device)] for part in self.keys]
-        self.values = [part[index.to(part.device)] for part in self.values]
-        self.masks = [None if part is None else part[index.to(part.device)] for part in self.masks]
+    def _place(self) -> None:
+        """Where the tail of each row and head begins, counted in entries from the buffer's start."""
+        rows = torch.arange(self.count * self.heads)
+        self.begins = [
+            (rows * keys.shape[2] + longest).to(keys.device)
+            for keys, longest in zip(self.keys, self.longest, strict=True)
+        ]
 
     def attend(
-        self,
-        layer: int,
-        query: Float[Tensor, "rows G r D"],
-        tail: Float[Tensor, "rows G r t"],
-        tail_values: Float[Tensor, "rows G t D"],
-    ) -> Float[Tensor, "rows G r D"]:
-        """Attention of one new token per row over its prompt part and its tail, whose logits are given."""
-        keys, values = self.keys[layer], self.values[layer]
-        rows, heads, longest, dim = keys.shape
-        _, groups, per_group, _ = tail.shape
-        # [rows, heads, H // heads, .]: a KV head serves all its query heads in one product.
-        by_head = query.reshape(rows, heads, -1, dim)
-        logits = (by_head @ keys.mT).view(rows, groups, per_group, longest).to(tail.dtype)
-        mask = self.masks[layer]
-        if mask is not None:
-            logits = logits + mask
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, column: Tensor, mask: Tensor
+    ) -> Float[Tensor, "rows H D"]:
+        keys, values, longest = self.keys[layer], self.values[layer], self.longest[layer]
+        rows, heads, width, dim = keys.shape
+        places = (self.begins[layer].view(rows, heads) + column[:, None]).view(-1)
+        keys.view(-1, dim).index_copy_(0, places, self._spread(key[:, :, None]).reshape(-1, dim))
+        values.view(-1, dim).index_copy_(0, places, self._spread(value[:, :, None]).reshape(-1, dim))
+        # [rows * heads, H // heads, .]: a KV head serves all its query heads in one product.
+        by_head = query.reshape(rows * heads, -1, dim)
+        logits = torch.bmm(by_head, keys.view(-1, width, dim).mT).to(mask.dtype)
+        by_row = logits.view(rows, -1, width)
+        by_row[..., longest:] += mask
+        padding = self.padding[layer]
+        if padding is not None:
+            by_row[..., :longest] += padding
+        weights = torch.softmax(logits, dim=-1).to(values.dtype)
+        return torch.bmm(weights, values.view(-1, width, dim)).view(rows, -1, dim)
+
+    def tail(self, row: int, used: int) -> tuple[list[Tensor], list[Tensor]]:
+        every = self.heads // self.groups
+        keys, values = (
+            [part[row, ::every, n : n + used].clone() for part, n in zip(parts, self.longest, strict=True)]
+            for parts in (self.keys, self.values)
+        )
+        return keys, values
+
+    def grow(self, room: int) -> None:
+        self.keys, self.values = ([longer(part, room) for part in parts] for parts in (self.keys, self.values))
+        self._place()
+
+    def keep(self, rows: list[int]) -> None:
+        index = torch.tensor(rows)
+        self.count = len(rows)
+        self.keys, self.values = ([part[index.to(part.device)] for part in parts] for parts in (self.keys, self.values))
+        self.padding = [None if part is None else part[index.to(part.device)] for part in self.padding]
+        self._place()
+
+
+def _padding(kept: list[int], keys: Tensor) -> Float[Tensor, "rows 1 longest"]:
+    """-inf for the entries of a row that only longer rows have."""
+    beyond = torch.arange(max(kept)) >= torch.tensor(kept)[:, None]
+    zeros = torch.zeros(beyond.shape, dtype=accumulator(keys.dtype))
+    return zeros.masked_fill(beyond, -torch.inf).to(keys.device)[:, None]
+
+
+class Whole:
+    """One row that keeps its whole prompt: of the shared cache nothing is copied, only the tail is its own."""
+
+    count = 1
+
+    def __init__(self, session: "Session", capacity: int) -> None:
+        prefill = session.prefill
+        self.keys, self.values = prefill.keys, prefill.values
+        shape = (1, prefill.groups, capacity, prefill.keys[0].shape[-1])
+        self.tail_keys = [part.new_zeros(shape) for part in prefill.keys]
+        self.tail_values = [part.new_zeros(shape) for part in prefill.values]
+        for layer in range(prefill.layers if session.fed else 0):
+            self.tail_keys[layer][0, :, : len(session.fed)] = session.tail_keys[layer]
+            self.tail_values[layer][0, :, : len(session.fed)] = session.tail_values[layer]
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, column: Tensor, mask: Tensor
+    ) -> Float[Tensor, "1 H D"]:
+        keys, values = self.tail_keys[layer], self.tail_values[layer]
+        keys.index_copy_(2, column, key[:, :, None])
+        values.index_copy_(2, column, value[:, :, None])
+        by_head = query.view(key.shape[1], -1, query.shape[-1])
+        tail = torch.bmm(by_head, keys[0].mT).to(mask.dtype) + mask
+        logits = torch.bmm(by_head, self.keys[layer].mT).to(mask.dtype)
         weights = torch.softmax(torch.cat([logits, tail], dim=-1), dim=-1).to(values.dtype)
-        prompt, generated = weights[..., :longest], weights[..., longest:]
-        out: Tensor = (prompt.reshape(rows, heads, -1, longest) @ values).view(rows, groups, per_group, dim)
-        return out + generated @ tail_values
+        prompt, since = weights[..., : logits.shape[-1]], weights[..., logits.shape[-1] :]
+        return (torch.bmm(prompt, self.values[layer]) + torch.bmm(since, values[0])).view(1, -1, query.shape[-1])
+
+    def tail(self, row: int, used: int) -> tuple[list[Tensor], list[Tensor]]:
+        keys, values = ([part[row, :, :used].clone() for part in some] for some in (self.tail_keys, self.tail_values))
+        return keys, values
+
+    def grow(self, room: int) -> None:
+        self.tail_keys = [longer(part, room) for part in self.tail_keys]
+        self.tail_values = [longer(part, room) for part in self.tail_values]
+
+    def keep(self, rows: list[int]) -> None:
+        assert rows == [0]
 
 
-def form(session: "Session") -> tuple[int, int, int]:
-    """Rows with the same value share a block: the same heads, and lengths within a factor of two.
+def caches(sessions: list["Session"], capacity: int) -> tuple[list["Session"], list[Cache]]:
+    """The sessions, reordered so that the rows of a cache are neighbours, and their caches."""
+    whole = [s for s in sessions if s.selection.indices[0].shape[1] == s.prefill.length and _uncut(s)]
+    made: list[Cache] = [Whole(session, capacity) for session in whole]
+    forms: dict[tuple[int, int], list[Session]] = {}
+    for session in sessions:
+        if session not in whole:
+            indices = session.selection.indices
+            # A block holds lengths within a factor of two, so that padding at most doubles it.
+            longest = max(index.shape[1] for index in indices)
+            forms.setdefault((indices[0].shape[0], longest.bit_length()), []).append(session)
+    made += [Block(some, capacity) for some in forms.values()]
+    return [*whole, *(session for some in forms.values() for session in some)], made
 
-    A row that keeps the whole prompt stands alone, since alone it reads the shared cache without a copy.
-    """
-    indices = session.selection.indices
-    longest = max(index.shape[1] for index in indices)
-    alone = id(session) if longest == session.prefill.length else 0
-    return indices[0].shape[0], longest.bit_length(), alone
+
+def _uncut(session: "Session") -> bool:
+    """Whether a selection keeps every entry of every KV head."""
+    full = session.prefill.keys[0].shape[:2]
+    return all(index.shape == full for index in session.selection.indices)

@@ -82,8 +82,6 @@ def test_step_waits_for_nothing() -> None:
         int(torch.zeros(1) + 1)  # what this would catch
     rows.tokens, rows.positions = mode.from_tensor(rows.tokens), mode.from_tensor(rows.positions)
     rows.column, rows.number = mode.from_tensor(rows.column), mode.from_tensor(rows.number)
-    for name in ("keys", "values", "queries"):
-        setattr(rows, name, [mode.from_tensor(part) for part in getattr(rows, name)])
     with mode:
         _, best = rows.step()
     assert best.shape == (10,)
