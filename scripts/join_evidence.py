@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from eval.data import Record, load_folder, longbench
-from eval.errors import UserError
+from eval.errors import UserError, command
 
 # Where the hub keeps each data set: repository, files, revision.
 HUB = {
@@ -149,9 +151,7 @@ def read(path: Path) -> list[Mapping[str, Any]]:
     """
     try:
         if path.suffix == ".parquet":
-            import pandas as pd
-
-            return _listed(pd.read_parquet(path).to_dict("records"))
+            return _rows(path)
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".jsonl":
             return [json.loads(line) for line in text.split("\n") if line.strip()]
@@ -164,27 +164,39 @@ def read(path: Path) -> list[Mapping[str, Any]]:
 
 
 def from_hub(subset: str) -> list[Mapping[str, Any]]:
-    """The items of an upstream data set from the hub. Raises UserError if it cannot be had."""
-    from datasets import load_dataset
+    """The items of an upstream data set from the hub, downloaded once into its cache.
 
+    Raises UserError if they cannot be had.
+    """
+    from huggingface_hub import snapshot_download
+
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # what fails in the end is told
     repository, files, revision = HUB[subset]
+    instead = f"or download it and give the file with --{subset} FILE"
     try:
-        loaded = load_dataset("parquet", data_files=f"hf://datasets/{repository}@{revision}/{files}", split="train")
+        folder = snapshot_download(repository, repo_type="dataset", revision=revision, allow_patterns=files)
     except Exception as error:  # the hub's own errors, or those of a transport that differs by its edition
         raise UserError(
-            f"cannot get {repository} from the hub ({type(error).__name__}): check the network, or download it and "
-            f"give the file with --{subset} FILE"
+            f"cannot get {repository} from the hub ({type(error).__name__}): check network and HF_ENDPOINT, {instead}"
         ) from error
-    return list(loaded)
+    found = sorted(Path(folder).glob(files))
+    if not found:
+        raise UserError(f"{repository} at {revision} has no {files} any more: look for them there, {instead}")
+    return [item for path in found for item in read(path)]
 
 
-def _listed(value: Any) -> Any:
-    """Parquet's arrays as lists, at any depth."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {key: _listed(part) for key, part in value.items()}
-    return [_listed(part) for part in value] if isinstance(value, list) else value
+def _rows(path: Path) -> list[Mapping[str, Any]]:
+    """The rows of a Parquet file. Raises ValueError if it is none."""
+    from datasets import Dataset, disable_progress_bars
+    from datasets.exceptions import DatasetGenerationError
+
+    disable_progress_bars()
+    logging.getLogger("datasets").setLevel(logging.CRITICAL)  # what fails is told
+    with TemporaryDirectory() as scratch:
+        try:
+            return list(Dataset.from_parquet(str(path), cache_dir=scratch, keep_in_memory=True))
+        except (DatasetGenerationError, FileNotFoundError) as error:
+            raise ValueError(str(error.__cause__ or error).partition("\n")[0]) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -195,17 +207,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for subset in HUB:
         parser.add_argument(f"--{subset}", type=Path, metavar="FILE", help="upstream file (default: the hub's)")
     parser.add_argument("--only", nargs="+", choices=HUB, default=list(HUB), help="join these alone")
-    chosen = vars(parser.parse_args(arguments))
-    try:
-        for subset in chosen["only"]:
-            _one(subset, chosen)
-        # It has no annotated evidence anywhere; a copy lets the analysis look for answer strings in the same folder.
-        if chosen["only"] == list(HUB):
-            _write(chosen["out"] / "multifieldqa_en.jsonl", _records("multifieldqa_en", chosen))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return command(parser, arguments, _join)
+
+
+def _join(options: argparse.Namespace) -> None:
+    chosen = vars(options)
+    for subset in chosen["only"]:
+        _one(subset, chosen)
+    # It has no annotated evidence anywhere; a copy lets the analysis look for answer strings in the same folder.
+    if chosen["only"] == list(HUB):
+        _write(chosen["out"] / "multifieldqa_en.jsonl", _records("multifieldqa_en", chosen))
 
 
 def _one(subset: str, chosen: Mapping[str, Any]) -> None:

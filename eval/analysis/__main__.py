@@ -3,6 +3,7 @@
 The first word names an experiment of conf/experiment that has an `analysis` section; the rest is as for run.py.
 """
 
+import logging
 import sys
 from typing import Any
 
@@ -28,6 +29,7 @@ def app(config: DictConfig) -> None:
 
 def run(config: dict[str, Any]) -> None:
     """Run the analysis that the configuration describes. Raises UserError for an unknown kind."""
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries; what fails in the end is told
     from eval.analysis.ablation import ablation  # after Hydra: `--help` must not wait for torch
     from eval.analysis.dispersion import dispersion
     from eval.analysis.forensics import forensics

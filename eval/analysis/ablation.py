@@ -2,63 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from eval import statistics
 from eval.analysis import figures, report
-from eval.analysis.outcomes import AXES, VALUES, outcomes
+from eval.analysis.outcomes import AXES, COLUMNS, VALUES, outcomes
 from eval.analysis.study import Study
 from eval.errors import UserError
 
+SETTING = ["series", "method", "budget", "x"]
+
 
 def ablation(study: Study) -> None:
-    """Measure, then write the table, its figure and every number."""
+    """Measure, then write the table, its figure and every number.
+
+    Raises UserError for a field that a method lacks or a method to compare with that was not run.
+    """
+    bases, places = _bases(study), _places(study)
     rows, measured = outcomes(study)
-    settings = study.config["methods"]
-    rows["series"] = [str(settings[name]["_target_"]).split(".")[-1] for name in rows["method"]]
-    rows["x"] = [_value(study, settings[row.method], row) for row in rows.itertuples()]
-    long = rows.melt(["_id", "dataset", "method", "budget", "series", "x"], list(VALUES), "measure")
-    by = ["series", "method", "budget", "x", "measure"]
-    summary = report.summarise(long, by, "value").merge(
-        _against(study, rows), on=["method", "budget", "measure"], how="left"
+    rows["series"] = [_series(study, name) for name in rows["method"]]
+    rows["x"] = [row.budget if places[row.method] is None else places[row.method] for row in rows.itertuples()]
+    long = rows.melt([*report.EXAMPLE, *SETTING], list(VALUES), "measure")
+    summary = report.summarise(long, [*SETTING, "measure"], "value").merge(
+        _against(rows, bases), on=["method", "budget", "measure"], how="left"
     )
-    field = study.settings["x"] or "method"
+    label = str(study.settings["label"])
+    budgets = ", ".join(map(str, dict.fromkeys(rows["budget"].dropna())))
     caption = (
-        f"{study.settings['label']}: {study.model}, n={rows['_id'].nunique()} examples of "
-        f"{', '.join(sorted(set(rows['dataset'])))}, budget {_budgets(rows)}; standard errors over examples."
+        f"{label[0].upper()}{label[1:]}: {study.described}, n={report.count(rows)} examples of "
+        f"{', '.join(sorted(set(rows['dataset'])))}, budget {budgets}; means with standard errors over examples. "
+        f"Differences are paired, from {' and '.join(dict.fromkeys(bases.values()))}."
     )
     report.write(measured.folder, {study.name: summary, f"{study.name}_examples": rows})
-    report.publish(measured.folder, study.name, layout(summary, str(field)), caption)
-    figures.ablation(measured.folder, study.name, summary, str(study.settings["label"]), AXES)
+    report.publish(measured.folder, study.name, layout(summary, label, study.settings["x"] is not None), caption)
+    figures.ablation(measured.folder, study.name, summary, label, AXES)
 
 
-def _value(study: Study, settings: dict[str, Any], row: Any) -> Any:
-    """Where the method stands on the x axis: the field's number, or the method's name where no field is varied."""
-    field = study.settings["x"]
-    if field is None:
-        return row.method
-    if field not in settings:
-        raise UserError(f"analysis.x is {field!r}, which method {row.method} does not set in its configuration")
-    value = settings[field]
-    if value is None:
-        return row.budget
-    return ",".join(map(str, value)) or "never" if isinstance(value, list) else value
+def _series(study: Study, method: str) -> str:
+    """The class of a method's press."""
+    return str(study.config["methods"][method]["_target_"]).split(".")[-1]
 
 
-def _against(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
-    """Paired differences from the method named in `analysis.against`, example by example."""
-    base = study.settings["against"]
-    if base not in set(rows["method"]):
-        raise UserError(
-            f"analysis.against is {base!r}, which was not run: choose {', '.join(dict.fromkeys(rows['method']))}"
-        )
-    keys = ["_id", "dataset", "budget"]
-    reference = rows.loc[rows["method"] == base, [*keys, *VALUES]]
+def _places(study: Study) -> dict[str, Any]:
+    """Where each method stands on the x axis: the field's value, its own name where no field is varied.
+
+    None stands for the budget.
+    """
+    field, found = study.settings["x"], {}
+    for method, settings in study.config["methods"].items():
+        if field is None:
+            found[method] = method
+        elif field not in settings:
+            raise UserError(f"analysis.x is {field!r}, which method {method} does not set in its configuration")
+        else:
+            value = settings[field]
+            found[method] = _said(value) if isinstance(value, list) else value
+    return found
+
+
+def _said(steps: Sequence[int]) -> str:
+    """A list of steps in words."""
+    if len(steps) > 2 and list(steps) == list(range(steps[0], steps[-1] + 1)):
+        return f"{steps[0]} to {steps[-1]}"
+    return ",".join(map(str, steps)) or "never"
+
+
+def _bases(study: Study) -> dict[str, str]:
+    """The method that each one is compared with: of those in `analysis.against` the one of its class, or the first."""
+    against = study.settings["against"]
+    named: list[str] = against if isinstance(against, list) else [against]
+    methods = list(study.config["methods"])
+    for base in named:
+        if base not in methods:
+            raise UserError(f"analysis.against is {base!r}, which was not run: choose {', '.join(methods)}")
+    own = {_series(study, base): base for base in named}
+    return {method: own.get(_series(study, method), named[0]) for method in methods}
+
+
+def _against(rows: pd.DataFrame, bases: dict[str, str]) -> pd.DataFrame:
+    """Paired differences of each method from its base, example by example."""
+    keys = [*report.EXAMPLE, "budget"]
     lines = []
-    for (method, budget), part in rows[rows["method"] != base].groupby(["method", "budget"], sort=False):
-        pairs = part.merge(reference, on=keys, suffixes=("", "_base"))
+    for (method, budget), part in rows.groupby(["method", "budget"], sort=False, dropna=False):
+        base = bases[method]
+        if method == base:
+            continue
+        pairs = part.merge(rows.loc[rows["method"] == base, [*keys, *VALUES]], on=keys, suffixes=("", "_base"))
         for value in VALUES:
             both = pairs[[value, f"{value}_base"]].dropna().to_numpy()
             if len(both):
@@ -69,16 +101,20 @@ def _against(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=columns).astype({"budget": "Int64"})
 
 
-def layout(summary: pd.DataFrame, field: str) -> pd.DataFrame:
-    """One line per setting, one column per measure that was made."""
+def layout(summary: pd.DataFrame, label: str, varied: bool) -> pd.DataFrame:
+    """One line per setting; for each measure that was made its mean and the difference from the base.
+
+    varied: whether a field is; else the settings are methods of their own.
+    """
+    measures = [measure for measure in VALUES if measure in set(summary["measure"])]
+    head = [*(["Method"] if varied else []), label, "Budget"]
     lines = []
-    for (series, method, budget, x), part in summary.groupby(["series", "method", "budget", "x"], sort=False):
-        line = {"Method": series, field: str(x if field != "method" else method), "Budget": str(budget)}
-        for row in part.itertuples():
-            line[AXES[row.measure]] = report.number(row.mean, row.error, 1)
+    for (series, _, budget, x), part in summary.groupby(SETTING, sort=False, dropna=False):
+        line = [*([series] if varied else []), report.words(x), "" if pd.isna(budget) else str(budget)]
+        own = part.set_index("measure").reindex(measures)
+        for row in own.itertuples():
+            line.append("" if pd.isna(row.mean) else report.number(row.mean, row.error, 1))
+            compared = pd.notna(row.difference)
+            line.append(report.number(row.difference, row.difference_error, 1, "+") if compared else "")
         lines.append(line)
-    return pd.DataFrame(lines).fillna("")
-
-
-def _budgets(rows: pd.DataFrame) -> str:
-    return ", ".join(str(budget) for budget in dict.fromkeys(rows["budget"]))
+    return pd.DataFrame(lines, columns=[*head, *(word for measure in measures for word in (COLUMNS[measure], "diff."))])

@@ -12,12 +12,13 @@ from typing import Any
 
 import pandas as pd
 
-from eval import statistics
+from eval import statistics, subsets
 from eval.analysis import figures, report
 from eval.analysis.outcomes import VALUES, outcomes
 from eval.analysis.study import Study, loader
 from eval.errors import UserError
 
+DISPERSED = ("syn_facts", "syn_hops", "syn_summary")  # tasks whose pieces of evidence `data.dispersion` places
 KEYS = ["dataset", "facts", "number"]  # what is the same example at every dispersion
 
 
@@ -28,41 +29,60 @@ def dispersion(config: dict[str, Any], name: str) -> None:
     """
     spread, facts = _levels(config)
     load = loader(config)
-    parts = []
+    parts, levels = [], []
     for many in facts:
         for far in spread:
             level = {**config, "data": {**config["data"], "dispersion": far, "facts": many}}
-            rows, measured = outcomes(Study.of(name, level), load)
+            study = Study.of(name, level, f"dispersion{far}_facts{many}")
+            rows, measured = outcomes(study, load)
             parts.append(rows.assign(dispersion=far, facts=many))
+            levels.append({"dispersion": far, "facts": many, "folder": measured.folder.name})
+    folder = study.place(name, {"analysis": name, "levels": levels}).folder
     rows = pd.concat(parts, ignore_index=True).astype({"budget": "Int64"})
     long = rows.melt([*KEYS, "method", "budget", "dispersion"], list(VALUES), "measure")
     by = ["method", "budget", "facts", "dispersion", "measure"]
     summary = report.summarise(long, by, "value")
     overall = report.summarise(long, [key for key in by if key != "facts"], "value").assign(facts="all")
     changes = pd.DataFrame(_changes(rows, min(spread), max(spread)) + _advantage(rows, config["analysis"], spread))
-    folder = measured.folder.parent
-    about = f"{config['model']['label']}, n={len(rows[KEYS].drop_duplicates())} examples a dispersion"
+    about = f"{study.described}, n={len(rows[KEYS].drop_duplicates())} examples a dispersion"
     caption = (
         f"Score and evidence retained (%) by dispersion of the evidence: {about}, {', '.join(map(str, facts))} pieces, "
         f"budget {', '.join(map(str, dict.fromkeys(rows['budget'].dropna())))}; the last columns are paired changes "
         f"from dispersion {min(spread)} to {max(spread)}."
     )
-    frames = {name: pd.concat([summary, overall]), f"{name}_changes": changes, f"{name}_examples": rows}
+    whole = pd.concat([summary, overall])
+    frames = {name: whole, f"{name}_changes": changes, f"{name}_examples": rows, f"{name}_levels": pd.DataFrame(levels)}
     report.write(folder, frames)
-    report.publish(folder, name, _layout(overall, changes), caption, _claims(changes))
+    shown = _layout(overall if len(facts) == 1 else whole, changes)
+    shown = shown.drop(columns="Pieces") if len(facts) == 1 else shown
+    report.publish(folder, name, shown, caption, _claims(changes, config["analysis"]["compare"]))
     figures.dispersion(folder, name, summary)
 
 
 def _levels(config: dict[str, Any]) -> tuple[list[float], list[int]]:
+    """The dispersions and the numbers of pieces, ascending. Raises UserError for what is not to be compared."""
     if config["data"]["source"] != "synthetic":
         raise UserError("dispersion places the evidence itself: it needs data=synthetic")
     spread, facts = config["analysis"]["dispersions"], config["analysis"]["facts"]
     for key, value in (("dispersions", spread), ("facts", facts)):
-        if not isinstance(value, list) or len(set(value)) != len(value) or not value:
+        if not isinstance(value, list) or not value or not all(map(_number, value)) or len(set(value)) != len(value):
             raise UserError(f"analysis.{key} is {value!r}; give a list of different numbers")
+    compare = config["analysis"]["compare"]
+    if not isinstance(compare, list) or len(compare) != 2:
+        raise UserError(f"analysis.compare is {compare!r}; name two methods, such as [echokv,laq]")
     if len(spread) < 2:
         raise UserError(f"analysis.dispersions is {spread!r}; two at least make a comparison, such as [0,1]")
-    return spread, facts
+    wanted = config["subset"] or config["data"]["subsets"]
+    for task in subsets.expand([wanted] if isinstance(wanted, str) else wanted):
+        if task not in DISPERSED:
+            raise UserError(f"the evidence of {task} cannot be dispersed: choose subset={', '.join(DISPERSED)}")
+        if task == "syn_hops" and facts != [2]:
+            raise UserError(f"syn_hops has two pieces of evidence, analysis.facts is {facts}: write analysis.facts=[2]")
+    return sorted(map(float, spread)), sorted(facts)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _changes(rows: pd.DataFrame, narrow: float, wide: float) -> list[dict[str, Any]]:
@@ -115,25 +135,40 @@ def _told(found: statistics.Difference, n: int) -> dict[str, float]:
     return {"mean": found.mean, "error": found.error, "low": found.low, "high": found.high, "p": found.p, "n": n}
 
 
-def _layout(overall: pd.DataFrame, changes: pd.DataFrame) -> pd.DataFrame:
-    """One line per method and budget: score and retention at each dispersion, then their changes."""
+def _layout(summary: pd.DataFrame, changes: pd.DataFrame) -> pd.DataFrame:
+    """One line per method, budget and number of pieces: score and retention at each dispersion.
+
+    Their changes stand on the line of all numbers of pieces together.
+    """
     lines = []
-    for (method, budget), part in overall.groupby(["method", "budget"], sort=False, dropna=False):
-        size = "" if pd.isna(budget) else str(int(budget))
-        line = {"Method": report.title(method), "Budget": size}
-        for value in ("score", "retained"):
-            for row in part[part["measure"] == value].itertuples():
-                line[f"{value} at {row.dispersion}"] = report.number(row.mean, row.error, 1)
-            mine = changes[(changes["method"] == method) & (changes["measure"] == value)]
-            mine = mine[mine["budget"].isna() if pd.isna(budget) else mine["budget"] == budget]
-            for row in mine.itertuples():
-                line[f"change of {value}"] = report.number(row.mean, row.error, 1)
-        lines.append(line)
-    return pd.DataFrame(lines).fillna("")
+    for (method, budget), own in summary.groupby(["method", "budget"], sort=False, dropna=False):
+        for facts, part in own.groupby("facts", sort=False):
+            size = "" if pd.isna(budget) else str(int(budget))
+            line: dict[Any, str] = {"Method": report.title(method), "Budget": size, "Pieces": str(facts)}
+            for value in ("score", "retained"):
+                for row in part[part["measure"] == value].itertuples():
+                    line[value, f"at {row.dispersion:g}"] = report.number(row.mean, row.error, 1)
+                mine = changes[(changes["method"] == method) & (changes["measure"] == value)]
+                mine = mine[mine["budget"].isna() if pd.isna(budget) else mine["budget"] == budget]
+                for row in mine.itertuples():
+                    line[value, "change"] = report.number(row.mean, row.error, 1, "+") if facts == "all" else ""
+            lines.append(line)
+    keys = list(dict.fromkeys(key for line in lines for key in line))
+    table = pd.DataFrame([[line.get(key, "") for key in keys] for line in lines])
+    table.columns = pd.Index([key if isinstance(key, str) else _head(key, keys) for key in keys])
+    return table
 
 
-def _claims(changes: pd.DataFrame) -> list[str]:
+def _head(key: Any, keys: Sequence[Any]) -> str:
+    """What a column is of, said once for the columns of a value."""
+    value, what = key
+    return f"{value} {what}" if key == next(other for other in keys if other[0] == value) else what
+
+
+def _claims(changes: pd.DataFrame, compare: Sequence[str]) -> list[str]:
     """The central claim's number, whichever way it falls."""
+    if missing := [name for name in compare if name not in set(changes["method"])]:
+        return [f"{' and '.join(missing)} of analysis.compare not run: nothing is said of an advantage."]
     said = []
     for row in changes[changes["method"].str.contains(" - ")].itertuples():
         where = "from narrow to wide" if row.change == "wide - narrow" else row.change

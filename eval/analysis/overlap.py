@@ -34,7 +34,7 @@ def table1(study: Study) -> None:
     presses, budget, shown = study.lookaheads(), study.budget(), _shown(study)
     measured = collect(study, {}, lambda case: measure(case, presses, budget))
     layers = flatten(measured.rows)
-    rows = layers.groupby(["_id", "dataset", "method", "step"], sort=False, as_index=False).mean(numeric_only=True)
+    rows = layers.groupby([*report.EXAMPLE, "method", "step"], sort=False, as_index=False).mean(numeric_only=True)
     longest = int(rows["step"].max())
     if max(shown) > longest:
         raise UserError(
@@ -44,7 +44,7 @@ def table1(study: Study) -> None:
     summary = _summary(rows)
     by_layer = report.summarise(layers.assign(measure="overlap"), ["method", "step", "layer", "measure"], "overlap")
     caption = (
-        f"KV overlap with the true step-k query at budget {budget}: {study.model}, n={rows['_id'].nunique()} examples "
+        f"KV overlap with the true step-k query at budget {budget}: {study.described}, n={report.count(rows)} examples "
         f"of {', '.join(sorted(set(rows['dataset'])))}, mean over layers and KV groups, standard error over examples."
     )
     notes = _notes(study, measured.rows, presses)
@@ -144,7 +144,7 @@ def _summary(rows: pd.DataFrame) -> pd.DataFrame:
     measures = (*MEASURES, "same_token", "same_so_far")
     # Another token has another query whatever the workspace: where all tokens agree, only the workspace is at fault.
     rows = rows.assign(overlap_same_so_far=rows["overlap"].where(rows["same_so_far"] == 1))
-    long = rows.melt(["_id", "dataset", "method", "step"], [*measures, "overlap_same_so_far"], "measure")
+    long = rows.melt([*report.EXAMPLE, "method", "step"], [*measures, "overlap_same_so_far"], "measure")
     summary = report.summarise(long, ["method", "step", "measure"], "value")
     published = paper.cells()
     printed = [
@@ -159,7 +159,7 @@ def _summary(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _gains(rows: pd.DataFrame, first: str, other: str) -> list[dict[str, Any]]:
     """Paired differences from the first method, on the examples in which both reached the step."""
-    table = rows.pivot(index="_id", columns=["method", "step"], values="overlap")
+    table = rows.pivot(index=report.EXAMPLE, columns=["method", "step"], values="overlap")
     lines = []
     for step in sorted(set(rows["step"])):
         if (first, step) not in table or (other, step) not in table:
@@ -179,7 +179,7 @@ def _layout(summary: pd.DataFrame, shown: list[int]) -> pd.DataFrame:
     for method, part in summary[summary["measure"] == "overlap"].groupby("method", sort=False):
         cells = {row.step: row for row in part.itertuples()}
         line = {f"k={k}": report.number(cells[k].mean, cells[k].error, 3) if k in cells else "" for k in shown}
-        lines.append({"Workspace": report.title(str(method))} | line)
+        lines.append({"Workspace": " - ".join(map(report.title, str(method).split(" - ")))} | line)
         if part["paper"].notna().any():
             printed = {f"k={k}": f"{cells[k].paper:.2f}" if k in cells and cells[k].paper > 0 else "" for k in shown}
             lines.append({"Workspace": f"paper, {ROWS[str(method)]} (Mistral-7B)"} | printed)
@@ -202,12 +202,12 @@ def _notes(study: Study, rows: list[dict[str, Any]], presses: dict[str, Lookahea
     """What a reader must know to weigh the numbers."""
     notes = []
     if fits := sum(row["fits"] for row in rows):
-        notes.append(f"{fits} examples whose prompt fits the budget are left out.")
+        notes.append(f"Examples left out, for their prompt fits the budget: {fits}.")
     for name, press in presses.items():
         whole = sum(row["prompt_tokens"] <= (press.workspace or study.budget()) for row in rows)
         if whole:
             notes.append(f"The workspace of {report.title(name)} holds the whole prompt in {whole} of {len(rows)}.")
     short = sum(row["true_steps"] < max(press.steps for press in presses.values()) for row in rows)
     if short:
-        notes.append(f"{short} true answers end before the last step and count up to their end only.")
+        notes.append(f"True answers that end before the last step and count up to their end only: {short}.")
     return notes

@@ -56,12 +56,12 @@ def table2(study: Study) -> None:
     summary["paper"] = pd.Series(printed, dtype="float64") if step == 3 else float("nan")
     chosen = layers(study, int(rows["layer"].max()) + 1)
     caption = (
-        f"KV overlap with the true query of step {step} at budget {budget}, by layer: {study.model}, "
+        f"KV overlap with the true query of step {step} at budget {budget}, by layer: {study.described}, "
         f"n={len(reached)} examples of {', '.join(sorted(set(rows['dataset'])))}; the workspace is that of "
         f"{report.title(name)}. Standard errors over examples; Mistral-7B's printed value in brackets."
     )
     left_out = len(measured.rows) - len(reached)
-    notes = [f"{left_out} examples end before step {step} or fit the budget: left out."] if left_out else []
+    notes = [f"Examples left out, for they end before step {step} or fit the budget: {left_out}."] if left_out else []
     report.write(measured.folder, {"table2": summary, "table2_examples": rows})
     report.publish(measured.folder, "table2", _layout(summary, chosen), caption, notes)
     figures.positions(measured.folder, summary, step)

@@ -15,6 +15,7 @@ from transformers.utils.logging import disable_progress_bar
 from echokv import Lookahead, Needs, Prefill, UsageError, load_model, prefill
 from eval import examples
 from eval.asked import Asked
+from eval.collect import Run
 from eval.errors import UserError
 from eval.examples import Data, Example
 from eval.plan import Cell, Protocol, cells, union_of_needs
@@ -22,6 +23,7 @@ from eval.progress import Reporter
 from eval.provenance import provenance
 from eval.runner import missing
 from eval.store import RunKey, Store, check_writable
+from eval.tables import model_name
 from eval.truncation import Encoded
 
 Load = Callable[[], tuple[Any, Any]]
@@ -40,16 +42,20 @@ class Case:
 
 @dataclass(frozen=True)
 class Study:
-    """The inputs, methods and settings of one analysis."""
+    """The inputs, methods and settings of one analysis.
+
+    part: what its rows are stored under, where an analysis makes several studies; else its own name.
+    """
 
     name: str
     config: dict[str, Any]
     data: Data
     protocol: Protocol
     grid: list[Cell]
+    part: str
 
     @classmethod
-    def of(cls, name: str, config: dict[str, Any]) -> Study:
+    def of(cls, name: str, config: dict[str, Any], part: str | None = None) -> Study:
         """Raises UserError for data, methods or settings that make no run, as `run.py` does."""
         data = examples.load(config["data"], config["subset"], config["limit"], config["shard"])
         protocol = Protocol.of(config)
@@ -57,7 +63,7 @@ class Study:
             print(f"note: {warning}", file=sys.stderr)
         if not data.examples:
             raise UserError(f"shard {config['shard']} holds no example of these subsets: nothing to measure")
-        return cls(name, config, data, protocol, cells(config, data, protocol))
+        return cls(name, config, data, protocol, cells(config, data, protocol), part or name)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -67,7 +73,21 @@ class Study:
 
     @property
     def model(self) -> str:
+        """The model's label."""
         return str(self.config["model"]["label"])
+
+    @property
+    def described(self) -> str:
+        """The model as a caption names it, with what a reader must know to weigh its numbers."""
+        cell = self.grid[0]
+        return model_name(Run(cell.store.folder, cell.method, cell.budget, cell.store.key.identity))
+
+    def place(self, part: str, identity: dict[str, Any]) -> Store:
+        """Where what the analysis makes of these settings is kept: results/analysis/NAME/DATA/MODEL/PART-HASH."""
+        budgets = {cell.budget for cell in self.grid} - {None}
+        budget = budgets.pop() if len(budgets) == 1 else None
+        root = Path(self.config["results"]) / "analysis" / self.name
+        return Store(root, RunKey(self.data.name, self.model, part, budget, identity))
 
     def budget(self) -> int:
         """The one budget. Raises UserError if there are several."""
@@ -126,17 +146,14 @@ def collect(
     Raises UserError for mistakes of the user and what the machine lacks; rows stored until then stay.
     """
     key = {"analysis": {"name": study.name, **identity}, "cells": [cell.store.key.identity for cell in study.grid]}
-    budgets = {cell.budget for cell in study.grid}
-    budget = budgets.pop() if len(budgets) == 1 else None
-    root = Path(study.config["results"]) / "analysis" / study.name
-    store = Store(root, RunKey(study.data.name, study.model, study.name, budget, key))
+    store = study.place(study.part, key)
     place = Cell(study.name, None, study.grid[0].press, store)
     todo = [example for example, _ in missing([place], study.data.examples)]
     total = len(study.data.examples)
-    print(f"{study.name}: {total - len(todo)} of {total} examples are measured, {len(todo)} to do", file=sys.stderr)
+    print(f"{study.part}: {total - len(todo)} of {total} examples are measured, {len(todo)} to do", file=sys.stderr)
     try:
         if todo:
-            check_writable(root)
+            check_writable(Path(study.config["results"]))
             _measure_all(study, store, todo, measure, needs or Needs(), load or loader(study.config))
     except UsageError as error:
         raise UserError(str(error)) from error
@@ -154,19 +171,36 @@ def _measure_all(
 ) -> None:
     model, tokenizer = load()
     made_by = provenance(study.config, model, study.data)
+    undone = 0
     with Reporter(len(todo)) as reporter:
         for example in todo:
-            made = case(study, example, model, tokenizer, union_of_needs(study.grid) | needs)
-            row = {
-                "_id": example.id,
-                "dataset": example.subset.name,
-                "fingerprint": example.fingerprint,
-                "model": study.model,
-                "prompt_tokens": made.filled.length,
-                "truncated": made.encoded.truncated,
-            }
-            store.append(example.subset.name, row | measure(made), made_by)
+            try:
+                row = _row(study, example, model, tokenizer, measure, union_of_needs(study.grid) | needs)
+                store.append(example.subset.name, row, made_by)
+            except torch.OutOfMemoryError:
+                undone += 1
+                reporter.say(f"{example.id} does not fit into the device's memory: left undone")
             reporter.advance(example.subset.name)
+    if undone:
+        raise UserError(
+            f"{undone} examples are left undone for lack of memory; the others are stored. Run the same command with "
+            "model.device_map=auto, a smaller model.prompt_limit or a larger GPU"
+        )
+
+
+def _row(
+    study: Study, example: Example, model: Any, tokenizer: Any, measure: Callable[[Case], dict[str, Any]], needs: Needs
+) -> dict[str, Any]:
+    made = case(study, example, model, tokenizer, needs)
+    about = {
+        "_id": example.id,
+        "dataset": example.subset.name,
+        "fingerprint": example.fingerprint,
+        "model": study.model,
+        "prompt_tokens": made.filled.length,
+        "truncated": made.encoded.truncated,
+    }
+    return about | measure(made)
 
 
 def case(study: Study, example: Example, model: Any, tokenizer: Any, needs: Needs) -> Case:

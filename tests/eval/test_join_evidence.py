@@ -1,13 +1,26 @@
 """Joining LongBench records with upstream evidence, on small upstream files in their published forms."""
 
+import io
 import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
+from zipfile import ZipFile
 
 import pytest
 
-from eval.errors import UserError
+from eval.data import REPOSITORY, read_jsonl
 from scripts import join_evidence
+
+ROOT = Path(__file__).resolve().parents[2]
 
 CONTEXT = "Passage 1:\nAda\nAda was a poet.  She wrote\ncode too.\nPassage 2:\nBert\nBert met Ada. He sang."
 SENTENCES = [["Ada", ["Ada was a poet.", " She wrote code too."]], ["Bert", ["Bert met Ada.", " He sang."]]]
@@ -79,8 +92,6 @@ def test_touching_spans_become_one() -> None:
 
 
 def test_command_writes_records_that_the_harness_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from eval.data import read_jsonl
-
     (tmp_path / "lb").mkdir()
     (tmp_path / "lb" / "hotpotqa.jsonl").write_text(
         json.dumps(record(1, "Q?")) + "\n" + json.dumps(record(2, "R?")) + "\n"
@@ -135,12 +146,156 @@ def test_real_supporting_facts_are_found_again(shared: Path) -> None:
     assert same >= 0.98 * total
 
 
-def test_missing_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
+COMMIT = "c" * 40
+PARQUET = {  # what the hub's copies look like: columns within columns, or JSON within a string
+    ("hotpotqa/hotpot_qa", "distractor/validation-00000-of-00001.parquet"): {
+        "question": ["What did Ada write?", "Another?"],
+        "context": [{"title": ["Ada", "Bert"], "sentences": [lines for _, lines in SENTENCES]}] * 2,
+        "supporting_facts": [{"title": ["Ada"], "sent_id": [1]}] * 2,
+    },
+    ("hotpotqa/hotpot_qa", "distractor/train-00000-of-00001.parquet"): {"question": ["not asked for"]},
+    ("xanhho/2WikiMultihopQA", "dev.parquet"): {
+        "question": ["Who met Ada?"],
+        "context": [json.dumps(SENTENCES)],
+        "supporting_facts": [json.dumps([["Bert", 0]])],
+    },
+    ("allenai/qasper", "qasper/train/0000.parquet"): {
+        "qas": [{"question": ["Which data?"], "answers": [{"answer": [{"evidence": ["He sang."]}]}]}],
+    },
+    ("allenai/qasper", "qasper/test/0000.parquet"): {
+        "qas": [{"question": ["Which code?"], "answers": [{"answer": [{"evidence": ["Ada was a poet."]}]}]}],
+    },
+}
+ASKED = {  # LongBench's records: of each task one that has a match and one that has none
+    "hotpotqa": ["What did Ada write", "Unknown?"],
+    "2wikimqa": ["who met Ada?", "Unknown?"],
+    "qasper": ["Which code?", "Unknown?"],
+    "multifieldqa_en": ["Anything?"],
+}
 
-    def fail(*_given: Any, **_named: Any) -> None:
-        raise ConnectionError("no route")
 
-    monkeypatch.setattr(datasets, "load_dataset", fail)
-    with pytest.raises(UserError, match=r"cannot get hotpotqa/hotpot_qa from the hub .*--hotpotqa FILE"):
-        join_evidence.from_hub("hotpotqa")
+def served() -> dict[str, bytes]:
+    """The hub's files by their address."""
+    import pandas as pd
+
+    files = {}
+    for (repository, path), columns in PARQUET.items():
+        file = io.BytesIO()
+        pd.DataFrame(columns).to_parquet(file)
+        files[f"/datasets/{repository}/resolve/{COMMIT}/{path}"] = file.getvalue()
+    archive = io.BytesIO()
+    with ZipFile(archive, "w") as packed:
+        for subset, asked in ASKED.items():
+            lines = [json.dumps(record(number, question)) for number, question in enumerate(asked)]
+            packed.writestr(f"data/{subset}.jsonl", "\n".join(lines))
+    return files | {f"/datasets/{REPOSITORY}/resolve/main/data.zip": archive.getvalue()}
+
+
+def listing(address: str, files: dict[str, bytes]) -> Any:
+    """What the hub's API says of a repository's revision or tree, None for what it does not know."""
+    match = re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/(revision|tree)/(.+)", unquote(urlsplit(address).path))
+    known = {repository: [path for own, path in PARQUET if own == repository] for repository, _ in PARQUET}
+    if match is None or match[1] not in known:
+        return None
+    revisions = {revision for repository, _, revision in join_evidence.HUB.values() if repository == match[1]}
+    if match[2] == "revision":
+        return {"id": match[1], "sha": COMMIT, "siblings": []} if match[3] in revisions else None
+    return [
+        {"type": "file", "path": path, "size": len(files[f"/datasets/{match[1]}/resolve/{COMMIT}/{path}"]), "oid": path}
+        for path in known[match[1]]
+    ]
+
+
+@pytest.fixture
+def hub() -> Iterator[tuple[str, dict[str, bytes], list[str]]]:
+    """An HTTP server that answers as the hub does: its address, its files, and the files that were asked for."""
+    files, asked = served(), []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = listing(self.path, files)
+            body = json.dumps(found).encode() if found is not None else files.get(unquote(self.path))
+            self.send_response(404 if body is None else 200)
+            self.send_header("X-Repo-Commit", COMMIT)
+            if body is None:
+                self.send_header("X-Error-Code", "RepoNotFound")
+            self.send_header("ETag", f'"{sha256(body or b"").hexdigest()}"')
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            if self.command == "GET" and body is not None:
+                asked.append(self.path)
+                self.wfile.write(body)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_arguments: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", files, asked
+    server.shutdown()
+    server.server_close()
+
+
+def from_hub(endpoint: str, folder: Path, *given: str) -> subprocess.CompletedProcess[str]:
+    """Run the script against a hub, with a cache of its own."""
+    environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "home"), "HF_HUB_DISABLE_XET": "1"}
+    environment |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "scripts" / "join_evidence.py"), "--out", str(folder / "out"), *given]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def test_everything_from_the_hub(hub: tuple[str, dict[str, bytes], list[str]], tmp_path: Path) -> None:
+    endpoint, _, asked = hub
+    done = from_hub(endpoint, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = {file.stem: read_jsonl(file) for file in (tmp_path / "out").iterdir()}
+    assert set(found) == set(ASKED)
+    assert [spelt(one) for one in found["hotpotqa"]] == [["She wrote\ncode too."]]
+    assert [spelt(one) for one in found["2wikimqa"]] == [["Bert met Ada."]]
+    assert [spelt(one) for one in found["qasper"]] == [["Ada was a poet."]]
+    assert "evidence" not in found["multifieldqa_en"][0]
+    for subset in join_evidence.HUB:
+        line = f"{subset}: 1 of 2 records joined (0 with part of their evidence); left out: 1 without a match, 0 whose"
+        assert line in done.stdout
+    downloaded = {path.rsplit("/", 1)[1] for path in asked if path.startswith("/datasets/")}
+    assert downloaded == {"data.zip", "validation-00000-of-00001.parquet", "dev.parquet", "0000.parquet"}
+    once = len(asked)
+    assert from_hub(endpoint, tmp_path).returncode == 0
+    assert not [path for path in asked[once:] if path.startswith("/datasets/")]  # all in the cache
+
+
+@pytest.mark.parametrize(
+    ("flaw", "message"),
+    [
+        ("unreachable", "cannot get hotpotqa/hotpot_qa from the hub (LocalEntryNotFoundError): check network and"),
+        ("gone", "cannot get hotpotqa/hotpot_qa from the hub (RepositoryNotFoundError): check network and"),
+        ("renamed", "hotpotqa/hotpot_qa at main has no distractor/validation-*.parquet any more: look for them there"),
+        ("damaged", "cannot read"),
+    ],
+)
+def test_a_hub_that_fails_is_one_line(
+    flaw: str,
+    message: str,
+    hub: tuple[str, dict[str, bytes], list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint, files, _ = hub
+    (own,) = [key for key in PARQUET if "validation" in key[1]]
+    if flaw == "gone":
+        for key in [key for key in PARQUET if key[0] == own[0]]:
+            monkeypatch.delitem(PARQUET, key)
+    elif flaw == "renamed":
+        monkeypatch.delitem(PARQUET, own)
+    elif flaw == "damaged":
+        files[f"/datasets/{own[0]}/resolve/{COMMIT}/{own[1]}"] = b"PAR1 no more"
+    (tmp_path / "hotpotqa.jsonl").write_text(json.dumps(record(1, "Q?")))
+    given = ["--only", "hotpotqa", "--longbench", str(tmp_path)]
+    done = from_hub("http://127.0.0.1:9" if flaw == "unreachable" else endpoint, tmp_path, *given)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert ("--hotpotqa FILE" in line) == (flaw != "damaged")

@@ -1,0 +1,28 @@
+"""Running an analysis in this process and looking at what it wrote."""
+
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pandas as pd
+
+from eval.analysis import __main__ as program
+from tests.test_configs import composed
+
+
+def analyse(name: str, settings: list[str], *more: str) -> None:
+    program.run(composed(f"experiment={name}", *settings, *more))
+
+
+def read(root: Path, name: str) -> pd.DataFrame:
+    (file,) = root.rglob(f"{name}.csv")
+    return pd.read_csv(file)
+
+
+def drawn(root: Path, name: str) -> None:
+    """There is a figure and it is not blank."""
+    (png,) = root.rglob(f"{name}.png")
+    image = matplotlib.image.imread(png)[..., :3]
+    assert 0.01 < float(np.mean(image < 0.9)) < 0.6
+    (pdf,) = root.rglob(f"{name}.pdf")
+    assert pdf.read_bytes().startswith(b"%PDF")

@@ -1,0 +1,34 @@
+"""What the tests of the analyses share."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eval.analysis import figures
+
+
+@pytest.fixture
+def tiny_settings(tiny_folder: Path, tmp_path: Path) -> list[str]:
+    """A tiny model on two short synthetic examples."""
+    data = ["data=synthetic", "data.length=512", "limit=2", "preset=equal_bytes"]
+    return ["model=smollm2", f"model.name={tiny_folder}", "model.label=tiny", f"results={tmp_path}", *data]
+
+
+@pytest.fixture
+def whole_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that an analysis draws lies within the axes that it is drawn in."""
+    plain = figures.save
+
+    def save(figure: Any, folder: Path, name: str) -> None:
+        plain(figure, folder, name)
+        for axes in figure.axes:
+            points = np.concatenate([np.asarray(line.get_xydata(), dtype="float64") for line in axes.lines])
+            points = points[np.isfinite(points).all(axis=1)]
+            (left, right), (low, high) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
+            assert len(points)
+            assert ((left <= points[:, 0]) & (points[:, 0] <= right)).all()
+            assert ((low <= points[:, 1]) & (points[:, 1] <= high)).all()
+
+    monkeypatch.setattr(figures, "save", save)
