@@ -52,8 +52,9 @@ def select_seconds(press: Press, filled: Prefill, budget: int) -> float:
         # The prompt's queries are gone after the prefill; the work is the same for any.
         keys = filled.keys[0]
         queries = torch.randn(filled.heads, *keys.shape[1:], dtype=keys.dtype, device=keys.device)
-        filled = replace(filled, sums=_sums(queries, filled))
-        seconds = shortest(lambda: _sums(queries, filled), 2, 5)
+        made: list[list[torch.Tensor]] = []
+        seconds = shortest(lambda: made.append(_sums(queries, filled)), 2, 5)
+        filled = replace(filled, sums=made[-1])
     press.select(filled, budget)
     return seconds + shortest(lambda: press.select(filled, budget), 2, 5)
 
