@@ -89,7 +89,7 @@ def _hide(logits: Float[Tensor, "heads n L"], visible: Int[Tensor, " n"]) -> Non
 
 
 def column_sums(
-    queries: Float[Tensor, "H L D"], keys: Float[Tensor, "G L D"], scaling: float, chunk: int = 128
+    queries: Float[Tensor, "H L D"], keys: Float[Tensor, "G L D"], scaling: float, chunk: int = 64
 ) -> Float[Tensor, "H L"]:
     """Attention each key receives from all L causal queries, summed: H2O's score (Zhang et al. 2023, section 4).
 
@@ -106,19 +106,20 @@ def column_sums(
     shared = heads // groups
     sums = torch.zeros(groups, shared, length, dtype=dtype, device=keys.device)
     ones = torch.ones(shared, 1, min(chunk, length), dtype=dtype, device=keys.device)
-    # Two buffers for all chunks: fresh memory for each would cost as much as the products themselves.
-    space = torch.empty(2, shared * min(chunk, length) * length, dtype=dtype, device=keys.device)
+    # One buffer for all chunks: fresh memory for each would cost as much as the products themselves. It is small
+    # enough (3 MiB for 3 heads of 4,096 tokens) to keep its place in a cache that other processes use as well.
+    space = torch.empty(shared * min(chunk, length) * length, dtype=dtype, device=keys.device)
     for group in range(groups):
         group_keys = keys[group].to(dtype)
         for first in range(0, length, chunk):
             last = min(first + chunk, length)
             n = last - first
             some = queries[group * shared : (group + 1) * shared, first:last].to(dtype) * scaling
-            logits, weights = (part[: shared * n * last].view(shared, n, last) for part in space)
+            logits = space[: shared * n * last].view(shared, n, last)
             torch.mm(some.reshape(-1, dim), group_keys[:last].T, out=logits.view(-1, last))
             _hide(logits, torch.arange(first + 1, last + 1, device=logits.device))
-            torch.softmax(logits, dim=-1, out=weights)
-            sums[group, :, :last] += (ones[:, :, :n] @ weights)[:, 0]
+            torch.softmax(logits, dim=-1, out=logits)
+            sums[group, :, :last] += (ones[:, :, :n] @ logits)[:, 0]
     return sums.view(heads, length)
 
 
