@@ -193,7 +193,7 @@ class Whole:
 
 def caches(sessions: list["Session"], capacity: int) -> tuple[list["Session"], list[Cache]]:
     """The sessions, reordered so that the rows of a cache are neighbours, and their caches."""
-    whole = [s for s in sessions if s.selection.indices[0].shape[1] == s.prefill.length and _uncut(s)]
+    whole = [session for session in sessions if _uncut(session)]
     made: list[Cache] = [Whole(session, capacity) for session in whole]
     forms: dict[tuple[int, int], list[Session]] = {}
     for session in sessions:

@@ -48,7 +48,7 @@ def answers(
     """Prefill each prompt once, select for every cell, decode all cells; yield tokens and measurements of each.
 
     rows: at most so many answers are decoded as one batch; None is all of them.
-    graphs: see `decode`.
+    graphs: record decode steps as CUDA graphs (`echokv.graphs`).
 
     Costs that cells share are told in equal shares: a scoring among the budgets it served, a batch among its rows.
     """
@@ -60,7 +60,8 @@ def answers(
         with Meter() as decoding:
             decoded = in_halves(lambda some: _decode(some, graphs), wanted)
         for row, (tokens, together) in zip(batch, decoded, strict=True):
-            yield row.task, row.cell, {"tokens": tokens, **_about(row, decoding, len(batch)), "rows": together}
+            about = {"new_tokens": len(tokens), **_about(row, decoding, len(batch)), "rows": together}
+            yield row.task, row.cell, {"tokens": tokens, **about}
 
 
 def fitting(

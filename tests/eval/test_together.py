@@ -9,7 +9,7 @@ import torch
 
 from baselines.laq import LAQ
 from echokv import EchoKV, Prefill, Press, UsageError
-from eval import answering
+from eval import answering, collect, subsets
 from eval.runner import run
 from eval.together import choose, in_halves
 from tests.eval.test_runner import GRID, SMALL, stored
@@ -125,3 +125,11 @@ def test_lookahead_tokens_are_stored(tiny_folder: Path, tmp_path: Path) -> None:
     for answer in stored(tmp_path).values():
         ahead = answer["lookahead_tokens"]
         assert 1 <= ahead <= 8 if answer["method"] == "echokv" else ahead == 0
+
+
+def test_what_tables_and_report_read_is_stored(tiny_folder: Path, tmp_path: Path) -> None:
+    run(composed(f"model.name={tiny_folder}", "model.label=tiny", *SMALL, *GRID, f"results={tmp_path}"))
+    for path in tmp_path.rglob("syn_*.jsonl"):
+        for answer in map(json.loads, path.read_text().splitlines()):
+            assert set(collect.MEASURED) <= set(answer)
+            assert 1 <= answer["new_tokens"] <= subsets.load(answer["dataset"]).max_new_tokens
