@@ -15,6 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import AttentionInterface
 
+from echokv.linear import quick
+
 NAME = "echokv"
 
 
@@ -62,7 +64,7 @@ def forward(
 
     Positions are always explicit: the length of a shortened cache says nothing about them.
     """
-    with _observed(model):
+    with _observed(model), quick(model):
         out = model(
             input_ids=input_ids,
             position_ids=position_ids,

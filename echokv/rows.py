@@ -62,6 +62,8 @@ class Rows:
 
     def next(self) -> tuple[Float[Tensor, "rows V"], Int[Tensor, " rows"]]:
         """One step, recorded or not. The first after a change of the rows is run: recording needs a warm device."""
+        if self.steps == self.room:
+            self._lengthen()
         if self._record and self._warm and self._repeat is None:
             self._repeat = self._record(self.step)
         self._warm = True
@@ -82,16 +84,17 @@ class Rows:
         return torch.cat(parts)[:, None]
 
     def follow(self) -> None:
-        """After a step whose tokens the sessions have noted: what they want to be fed next, and room for it."""
+        """After a step whose tokens the sessions have noted: what they want to be fed next."""
         self.tokens.copy_(torch.tensor([[session.next_token] for session in self.sessions]))
         self.steps += 1
-        if self.steps == self.room:
-            for cache in self.caches:
-                cache.grow(self.room)
-            self.queries = [longer(part, self.room) for part in self.queries]
-            self.capacity += self.room
-            self.room *= 2
-            self._changed()
+
+    def _lengthen(self) -> None:
+        for cache in self.caches:
+            cache.grow(self.room)
+        self.queries = [longer(part, self.room) for part in self.queries]
+        self.capacity += self.room
+        self.room *= 2
+        self._changed()
 
     def _changed(self) -> None:
         self._repeat, self._warm = None, False

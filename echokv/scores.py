@@ -80,12 +80,12 @@ def _logits(queries: Tensor, keys: Tensor, chunk: int) -> Tensor:
     return logits
 
 
-def _hide(logits: Float[Tensor, "heads n L"], visible: Int[Tensor, " n"]) -> None:
+def _hide(logits: Float[Tensor, "... heads n L"], visible: Int[Tensor, "... n"]) -> None:
     """Give -inf, in place, to the keys that a query does not see; they all lie at the end."""
     length = logits.shape[-1]
     first = int(visible.min())
     columns = torch.arange(first, length, device=logits.device)
-    logits[..., first:].masked_fill_(columns >= visible.to(logits.device)[:, None], -torch.inf)
+    logits[..., first:].masked_fill_(columns >= visible.to(logits.device)[..., None], -torch.inf)
 
 
 def column_sums(
@@ -95,32 +95,48 @@ def column_sums(
 
     On a CUDA GPU the Triton kernels of `echokv.kernels` do this and store no logits. Plain torch does it elsewhere,
     for float64, and where Triton is not installed or cannot run (`kernels.fits`): the same numbers to float32's
-    rounding, only slower. There queries are taken `chunk` at a time with the keys they can see, so the largest
-    matrix is chunk x L per head.
+    rounding, only slower. There each thread takes `chunk` queries at a time with the keys they can see, so the
+    largest matrix is chunk x L per head and thread.
     """
     if queries.is_cuda and (kernels := _kernels()) and kernels.fits(queries):
         summed: Tensor = kernels.column_sums(queries, keys, scaling)
         return summed
-    heads, length, dim = queries.shape
+    heads, length, _ = queries.shape
     groups, dtype = keys.shape[0], accumulator(queries.dtype)
-    shared = heads // groups
+    shared, threads = heads // groups, torch.get_num_threads() if queries.is_cpu else 1
+    chunk = min(chunk * threads, length)
     sums = torch.zeros(groups, shared, length, dtype=dtype, device=keys.device)
-    ones = torch.ones(shared, 1, min(chunk, length), dtype=dtype, device=keys.device)
-    # One buffer for all chunks: fresh memory for each would cost as much as the products themselves. It is small
-    # enough (3 MiB for 3 heads of 4,096 tokens) to keep its place in a cache that other processes use as well.
-    space = torch.empty(shared * min(chunk, length) * length, dtype=dtype, device=keys.device)
+    # One buffer for all chunks: fresh memory for each would cost as much as the products themselves.
+    space = torch.empty(shared * chunk * length, dtype=dtype, device=keys.device)
     for group in range(groups):
         group_keys = keys[group].to(dtype)
         for first in range(0, length, chunk):
             last = min(first + chunk, length)
-            n = last - first
             some = queries[group * shared : (group + 1) * shared, first:last].to(dtype) * scaling
-            logits = space[: shared * n * last].view(shared, n, last)
-            torch.mm(some.reshape(-1, dim), group_keys[:last].T, out=logits.view(-1, last))
-            _hide(logits, torch.arange(first + 1, last + 1, device=logits.device))
-            torch.softmax(logits, dim=-1, out=logits)
-            sums[group, :, :last] += (ones[:, :, :n] @ logits)[:, 0]
+            sums[group, :, :last] += _causal_sums(some, group_keys[:last], threads, space)
     return sums.view(heads, length)
+
+
+def _causal_sums(
+    queries: Float[Tensor, "heads n D"], keys: Float[Tensor, "L D"], threads: int, space: Float[Tensor, " size"]
+) -> Float[Tensor, "heads L"]:
+    """Attention that each of L keys receives from the queries of the last n of their positions; logits go to `space`.
+
+    The queries are cut into pieces, each the work of one thread from the product to the sum, so that its logits
+    stay in that core's cache: with half of them in another's this takes 1.2 to 1.7 times as long on two cores.
+    """
+    heads, n, dim = queries.shape
+    length = keys.shape[0]
+    pieces = threads if n % threads == 0 else 1
+    own = n // pieces
+    by_piece = queries.view(heads, pieces, own, dim).transpose(0, 1).reshape(pieces, heads * own, dim)
+    logits = space[: heads * n * length].view(pieces, heads * own, length)
+    torch.bmm(by_piece, keys.T.expand(pieces, dim, length), out=logits)
+    visible = torch.arange(length - n + 1, length + 1, device=keys.device)
+    _hide(logits.view(pieces, heads, own, length), visible.view(pieces, 1, own))
+    torch.softmax(logits, dim=-1, out=logits)
+    by_head = logits.view(pieces * heads, own, length)
+    return (logits.new_ones(pieces * heads, 1, own) @ by_head).view(pieces, heads, length).sum(dim=0)
 
 
 def _kernels() -> ModuleType | None:

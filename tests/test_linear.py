@@ -1,0 +1,76 @@
+"""Linear layers in float32 on a CPU: against float64, and only where they are meant to stand in."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from baselines.snapkv import SnapKV
+from echokv import decode_rows, linear, prefill
+from tests.models import prompt, tiny
+
+ROWS = [(1,), (2,), (1, 1), (4, 1), (1, 5), (19, 1), (2, 33)]
+
+
+@pytest.fixture
+def single(request: pytest.FixtureRequest) -> Any:
+    """A tiny model in float32."""
+    return deepcopy(tiny(request.param)).float()
+
+
+@pytest.mark.parametrize("rows", ROWS, ids=str)
+@pytest.mark.parametrize(("inner", "features"), [(64, 96), (48, 49), (7, 1), (576, 192)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_products_are_those_of_float64(rows: tuple[int, ...], inner: int, features: int, bias: bool) -> None:
+    torch.manual_seed(0)
+    x, weight, added = torch.randn(*rows, inner), torch.randn(features, inner), torch.randn(features)
+    exact = x.double() @ weight.double().T + (added.double() if bias else 0)
+    found = linear.linear(x, weight, added if bias else None)
+    assert found.is_contiguous()
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-4)
+
+
+def test_views_are_read_as_they_are() -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(64, 6)[:, 3:].T, torch.randn(32, 64)
+    for some in (x, x[:1], x.repeat(3, 1)):
+        torch.testing.assert_close(linear.linear(some, weight), F.linear(some, weight))
+
+
+@pytest.mark.filterwarnings("ignore:TF32")  # which the switch says, whatever it is set to
+@pytest.mark.parametrize("single", ["llama", "qwen2"], indirect=True)
+def test_a_model_computes_with_them_and_is_left_as_it_was(single: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+    ours = linear.linear
+
+    def noted(x: Any, *rest: Any) -> Any:
+        rows.append(x.numel() // x.shape[-1])
+        return ours(x, *rest)
+
+    monkeypatch.setattr(linear, "linear", noted)
+
+    def tokens() -> list[list[int]]:
+        p = prefill(single, torch.tensor(prompt(60)), SnapKV(window=8).needs)
+        return decode_rows([p.session(SnapKV(window=8).select(p, budget)) for budget in (20, 30)], 12)
+
+    with torch.backends.mkldnn.flags(enabled=False):
+        expected = tokens()
+    assert not rows
+    assert tokens() == expected
+    assert set(rows) == {60, 1, 2}  # the prompt, its last token for the logits, and two rows a step
+    rows.clear()
+    single(torch.tensor([[1, 2, 3]]))
+    assert not rows
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_precisions_are_left_to_torch(dtype: torch.dtype) -> None:
+    model = deepcopy(tiny("llama")).to(dtype)
+    with linear.quick(model) as active:
+        assert active is None
+    x, weight = torch.ones(1, 8, dtype=dtype), torch.ones(4, 8, dtype=dtype)
+    with linear.quick(deepcopy(tiny("llama")).float()) as active:
+        assert active is not None
+        assert torch.equal(F.linear(x, weight), torch.full((1, 4), 8, dtype=dtype))
