@@ -58,7 +58,7 @@ def answers(
         batch = chosen[first : first + size]
         wanted = [(row.filled, row.selection, row.task.asked.max_new_tokens) for row in batch]
         with Meter() as decoding:
-            decoded = in_halves(lambda some: _decode(some, graphs), wanted)
+            decoded = list(in_halves(lambda some: _decode(some, graphs), wanted))
         for row, (tokens, together) in zip(batch, decoded, strict=True):
             about = {"new_tokens": len(tokens), **_about(row, decoding, len(batch)), "rows": together}
             yield row.task, row.cell, {"tokens": tokens, **about}
@@ -68,18 +68,7 @@ def fitting(
     tasks: Sequence[Task], model: Any, rows: int | None, graphs: bool
 ) -> Iterator[tuple[Task, Cell | None, dict[str, Any]]]:
     """`answers`, of fewer tasks at a time where memory ends; a task that does not fit alone comes without a cell."""
-    try:
-        found = answers(tasks, model, rows, graphs)
-        yield from found if len(tasks) == 1 else list(found)
-        return
-    except torch.OutOfMemoryError:
-        if len(tasks) == 1:
-            yield tasks[0], None, {}
-            return
-    torch.cuda.empty_cache()
-    half = len(tasks) // 2
-    yield from fitting(tasks[:half], model, rows, graphs)
-    yield from fitting(tasks[half:], model, rows, graphs)
+    yield from in_halves(lambda some: answers(some, model, rows, graphs), tasks, lambda task: (task, None, {}))
 
 
 def _chosen(tasks: Sequence[Task], model: Any) -> list[_Row]:

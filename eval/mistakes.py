@@ -105,4 +105,6 @@ def _unknown_key(key: str) -> str:
     group = key.split(".")[0]
     if group == "methods":
         return f"unknown setting '{key}': the method is not chosen by method=, or its YAML has no such field"
-    return f"unknown setting '{key}': no such field in the chosen conf/{group}/*.yaml"
+    # An analysis is described by an experiment; every other group of settings has a folder of its own.
+    folder = "experiment" if group == "analysis" else group
+    return f"unknown setting '{key}': no such field in the chosen conf/{folder}/*.yaml"

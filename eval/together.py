@@ -6,7 +6,7 @@ in a greenlet of its own, which rests when it asks; once all of them rest, their
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -98,17 +98,27 @@ def _until_it_wants_tokens(work: _Work) -> None:
         work.go_on()
 
 
-def in_halves(work: Callable[[Sequence[Item]], list[Made]], items: Sequence[Item]) -> list[Made]:
-    """What `work` makes of each item, in as few calls as memory allows.
+def in_halves(
+    work: Callable[[Sequence[Item]], Iterable[Made]],
+    items: Sequence[Item],
+    alone: Callable[[Item], Made] | None = None,
+) -> Iterator[Made]:
+    """What `work` makes of the items, in as few calls as memory allows; of a single item as it comes.
 
-    Raises torch.OutOfMemoryError if not even a single item fits.
+    alone: what stands for an item that does not fit even alone. Raises torch.OutOfMemoryError without it.
     """
     try:
-        return work(items)
+        found = work(items)
+        yield from found if len(items) == 1 else list(found)
+        return
     except torch.OutOfMemoryError:
-        if len(items) == 1:
+        if len(items) == 1 and alone is None:
             raise
     # Outside the except clause, whose traceback would keep the failed batch's tensors alive.
     torch.cuda.empty_cache()
+    if len(items) == 1 and alone:
+        yield alone(items[0])
+        return
     half = len(items) // 2
-    return in_halves(work, items[:half]) + in_halves(work, items[half:])
+    yield from in_halves(work, items[:half], alone)
+    yield from in_halves(work, items[half:], alone)

@@ -257,6 +257,13 @@ RESULTS = [
         first="data=jsonl model.name={model} data.path={here}/hotpotqa.jsonl",
     ),
 ]
+ANALYSES = [
+    Mistake("", "name an analysis first: ablation_anchors", program="eval.analysis"),
+    Mistake("tabel1", "unknown analysis 'tabel1'; did you mean table1", program="eval.analysis"),
+    Mistake("experiment=demo", "this experiment is no analysis", program="eval.analysis"),
+    Mistake("table1 analysis.shwon=[1]", "no such field in the chosen conf/experiment/*.yaml", program="eval.analysis"),
+    Mistake("table1 modle=smollm2", "unknown setting 'modle'; did you mean model", program="eval.analysis"),
+]
 OTHERS = [
     Mistake("{here}/none", "no such file or folder", program="eval.score"),
     Mistake("{here}", "no .jsonl files", program="eval.score"),
@@ -279,5 +286,6 @@ GROUPS = {
     "Models and what the machine has": MODELS,
     "Data": DATA,
     "Results folders": RESULTS,
+    "Analyses": ANALYSES,
     "The other commands": OTHERS,
 }

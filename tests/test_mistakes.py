@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import run as program
+from eval.analysis import __main__ as analysis
 from tests.mistakes import GROUPS, RECORD, Mistake
 
 ROOT = Path(__file__).parent.parent
@@ -32,10 +33,13 @@ that the second column names, MODEL that of a working model. Runs have results=D
 """
 
 
+WITH_HYDRA = {"run.py": program.main, "eval.analysis": analysis.main}  # which read their arguments from sys.argv
+
+
 def called(name: str, arguments: list[str]) -> tuple[int, str]:
     """Run a program in this process and return its exit status and what it wrote to standard error."""
     said = io.StringIO()
-    main = program.main if name == "run.py" else partial(importlib.import_module(name).main, arguments)
+    main = WITH_HYDRA.get(name) or partial(importlib.import_module(name).main, arguments)
     with (
         contextlib.redirect_stderr(said),
         contextlib.redirect_stdout(io.StringIO()),
@@ -106,7 +110,7 @@ def test_page_lists_them_all(outcomes: dict[Mistake, tuple[int, str]]) -> None:
             words = mistake.command.format(here="DIR", model="MODEL")
             start = "python run.py" if mistake.program == "run.py" else f"python -m {mistake.program}"
             message = said.strip().splitlines()[-1].replace("|", "\\|")
-            page += f"| `{start} {words}` | {mistake.flaw} | {status} | {message} |\n"
+            page += f"| `{f'{start} {words}'.strip()}` | {mistake.flaw} | {status} | {message} |\n"
     present = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     if page != present:
         PAGE.parent.mkdir(exist_ok=True)

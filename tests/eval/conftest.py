@@ -1,10 +1,12 @@
-"""What the tests of the analyses share."""
+"""What the tests of runs and analyses share."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from eval.analysis import figures
 
@@ -14,6 +16,25 @@ def tiny_settings(tiny_folder: Path, tmp_path: Path) -> list[str]:
     """A tiny model on two short synthetic examples."""
     data = ["data=synthetic", "data.length=512", "limit=2", "preset=equal_bytes"]
     return ["model=smollm2", f"model.name={tiny_folder}", "model.label=tiny", f"results={tmp_path}", *data]
+
+
+@pytest.fixture
+def short_of_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, int], list[int]]:
+    """Let one call of a module's function run out of memory: given its number, a list that grows with each call."""
+
+    def set_up(module: Any, name: str, number: int) -> list[int]:
+        plain, calls = getattr(module, name), []
+
+        def counted(*given: Any) -> Any:
+            calls.append(1)
+            if len(calls) == number:
+                raise torch.OutOfMemoryError
+            return plain(*given)
+
+        monkeypatch.setattr(module, name, counted)
+        return calls
+
+    return set_up
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
 """What every analysis shares: resuming, one line for wrong input, and how numbers are written down."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from eval.analysis import __main__ as program
 from eval.analysis import report, study
@@ -54,18 +54,10 @@ def test_interrupted_run_goes_on(tiny_settings: list[str], tmp_path: Path, monke
 
 
 def test_what_does_not_fit_is_left_undone(
-    tiny_settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_settings: list[str], short_of_memory: Callable[[Any, str, int], list[int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = ["subset=syn_facts", "method=[snapkv]", "budget=64"]
-    plain, calls = study.case, []
-
-    def failing(*given: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 1:
-            raise torch.OutOfMemoryError
-        return plain(*given)
-
-    monkeypatch.setattr(study, "case", failing)
+    calls = short_of_memory(study, "case", 1)
     with pytest.raises(UserError, match="1 examples are left undone for lack of memory; the others are stored"):
         analyse("table6", tiny_settings, *more)
     assert "does not fit into the device's memory: left undone" in capsys.readouterr().err
@@ -99,6 +91,10 @@ def fail(tiny_settings: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (["table1", FACTS, "method=[snapkv]"], "snapkv decodes nothing ahead"),
         (["table1", FACTS, "budget=[64,128]"], "table1 is for one budget, [64, 128] given"),
         (["table1", FACTS, "analysis.shown=[1,9]"], "step 9 asked for, the lookahead makes 8: set methods."),
+        (
+            ["table1", FACTS, "analysis.shwon=[1]"],
+            "unknown setting 'analysis.shwon': no such field in the chosen conf/exp",
+        ),
         (["table1", FACTS, "analysis.shown=[0]"], "analysis.shown is [0]; give a list of steps"),
         (["table1", FACTS, "budget=5000"], "every prompt fits the budget"),
         (["table2", FACTS, "analysis.layers=[0,2]"], "analysis.layers names layer 2; tiny has layers 0 to 1"),

@@ -6,11 +6,9 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Iterator
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from hypothesis import strategies as st
 
 from eval import data, subsets
 from eval.errors import UserError
+from tests.hub import COMMIT, serving
 
 RECORD: dict[str, Any] = {
     "_id": "a",
@@ -169,28 +168,9 @@ def test_places_without_the_subset_are_told(tmp_path: Path, monkeypatch: pytest.
 def hub(tmp_path: Path) -> Iterator[str]:
     """Serve a data.zip the way the hub does, and nothing else."""
     body = archive(tmp_path / "served.zip", **{"data/qasper.jsonl": dump(RECORD)}).read_bytes()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            known = self.path == f"/datasets/{data.REPOSITORY}/resolve/main/data.zip"
-            self.send_response(200 if known else 404)
-            self.send_header("X-Repo-Commit", "c" * 40)
-            self.send_header("ETag", f'"{sha256(body).hexdigest()}"')
-            self.send_header("Content-Length", str(len(body) if known else 0))
-            self.end_headers()
-            if known and self.command == "GET":
-                self.wfile.write(body)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *_arguments: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    path = f"/datasets/{data.REPOSITORY}/resolve/main/data.zip"
+    with serving(lambda asked: body if asked == path else None) as (endpoint, _):
+        yield endpoint
 
 
 def test_the_hubs_archive(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +178,7 @@ def test_the_hubs_archive(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     found = data.longbench("qasper", cache=cache, endpoint=hub)
     assert found.records == (RECORD,)
     assert found.sha256 == sha256((tmp_path / "served.zip").read_bytes()).hexdigest()
-    assert found.source == f"{data.REPOSITORY}@{'c' * 40}:data/qasper.jsonl"
+    assert found.source == f"{data.REPOSITORY}@{COMMIT}:data/qasper.jsonl"
     with pytest.raises(UserError, match=r"cannot get data\.zip .* at v9 .*data\.path="):
         data.longbench("qasper", revision="v9", cache=cache, endpoint=hub)
     with pytest.raises(UserError, match="0 files for lcc"):
@@ -217,4 +197,4 @@ def test_the_environments_hub_is_used(hub: str, tmp_path: Path) -> None:
     environment = {**os.environ, "HF_ENDPOINT": hub, "HF_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"{data.REPOSITORY}@{'c' * 40}:data/qasper.jsonl"
+    assert done.stdout.strip() == f"{data.REPOSITORY}@{COMMIT}:data/qasper.jsonl"

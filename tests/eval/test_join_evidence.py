@@ -6,10 +6,7 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -19,6 +16,7 @@ import pytest
 
 from eval.data import REPOSITORY, read_jsonl
 from scripts import join_evidence
+from tests.hub import COMMIT, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -146,7 +144,6 @@ def test_real_supporting_facts_are_found_again(shared: Path) -> None:
     assert same >= 0.98 * total
 
 
-COMMIT = "c" * 40
 PARQUET = {  # what the hub's copies look like: columns within columns, or JSON within a string
     ("hotpotqa/hotpot_qa", "distractor/validation-00000-of-00001.parquet"): {
         "question": ["What did Ada write?", "Another?"],
@@ -209,33 +206,14 @@ def listing(address: str, files: dict[str, bytes]) -> Any:
 @pytest.fixture
 def hub() -> Iterator[tuple[str, dict[str, bytes], list[str]]]:
     """An HTTP server that answers as the hub does: its address, its files, and the files that were asked for."""
-    files, asked = served(), []
+    files = served()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = listing(self.path, files)
-            body = json.dumps(found).encode() if found is not None else files.get(unquote(self.path))
-            self.send_response(404 if body is None else 200)
-            self.send_header("X-Repo-Commit", COMMIT)
-            if body is None:
-                self.send_header("X-Error-Code", "RepoNotFound")
-            self.send_header("ETag", f'"{sha256(body or b"").hexdigest()}"')
-            self.send_header("Content-Length", str(len(body or b"")))
-            self.end_headers()
-            if self.command == "GET" and body is not None:
-                asked.append(self.path)
-                self.wfile.write(body)
+    def content(path: str) -> bytes | None:
+        found = listing(path, files)
+        return json.dumps(found).encode() if found is not None else files.get(unquote(path))
 
-        do_HEAD = do_GET
-
-        def log_message(self, *_arguments: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", files, asked
-    server.shutdown()
-    server.server_close()
+    with serving(content) as (endpoint, asked):
+        yield endpoint, files, asked
 
 
 def from_hub(endpoint: str, folder: Path, *given: str) -> subprocess.CompletedProcess[str]:

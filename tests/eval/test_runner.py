@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -154,22 +155,16 @@ def test_batch_too_big_for_memory_is_halved(
 
 
 def test_example_too_big_for_memory_is_left_and_the_run_goes_on(
-    settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    settings: list[str],
+    tmp_path: Path,
+    short_of_memory: Callable[[Any, str, int], list[int]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    whole, calls = answering.prefill, []
-
-    def second_fails(*arguments: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2:
-            raise torch.OutOfMemoryError
-        return whole(*arguments)
-
-    monkeypatch.setattr(answering, "prefill", second_fails)
+    short_of_memory(answering, "prefill", 2)
     with pytest.raises(UserError, match="1 examples are left undone for lack of memory"):
         runner.run(composed(*settings))
     assert "left undone" in capsys.readouterr().err
     assert len(stored(tmp_path)) == 3
-    monkeypatch.undo()
     runner.run(composed(*settings))
     assert len(stored(tmp_path)) == 4
 
