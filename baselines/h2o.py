@@ -17,7 +17,8 @@ class H2O(Press):
 
     queries: "all" sums the attention of every prompt query, each seeing the keys up to its own position;
         "window" only that of the last `window` queries, which is what long-context comparisons have run under
-        this name. The choice is made once, after the prefill.
+        this name. The choice is made once, after the prefill. Sums over "all" are never rounded: `precision` is
+        for "window".
     """
 
     queries: Literal["all", "window"] = "all"

@@ -1,6 +1,6 @@
 """The caches of rows that decode together: what a selection kept of the prompt, and the tokens fed since.
 
-Both have their place in one preallocated buffer, so that no key is ever copied to append another and one softmax
+Both have their place in one preallocated buffer, so that a key is only copied when the room is used up, and one softmax
 covers all. Rows of like size form a block, padded per layer. A row that keeps the whole prompt reads the shared
 cache where it lies.
 """
@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from echokv.scores import accumulator
+from echokv.scores import accumulator, products
 
 if TYPE_CHECKING:
     from echokv.session import Session
@@ -31,6 +31,7 @@ class Cache(Protocol):
         query: Float[Tensor, "rows H D"],
         key: Float[Tensor, "rows G D"],
         value: Float[Tensor, "rows G D"],
+        scaling: float,
         column: Int[Tensor, " rows"],
         mask: Float[Tensor, "rows 1 capacity"],
     ) -> Float[Tensor, "rows H D"]:
@@ -106,7 +107,7 @@ class Block:
         ]
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, column: Tensor, mask: Tensor
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Tensor, mask: Tensor
     ) -> Float[Tensor, "rows H D"]:
         keys, values, longest = self.keys[layer], self.values[layer], self.longest[layer]
         rows, heads, width, dim = keys.shape
@@ -115,12 +116,12 @@ class Block:
         values.view(-1, dim).index_copy_(0, places, self._spread(value[:, :, None]).reshape(-1, dim))
         # [rows * heads, H // heads, .]: a KV head serves all its query heads in one product.
         by_head = query.reshape(rows * heads, -1, dim)
-        logits = torch.bmm(by_head, keys.view(-1, width, dim).mT).to(mask.dtype)
+        logits = products(by_head, keys.view(-1, width, dim), scaling, mask.dtype)
         by_row = logits.view(rows, -1, width)
-        by_row[..., longest:] += mask
+        by_row[..., longest:].add_(mask)  # `+=` on a slice would copy it onto itself
         padding = self.padding[layer]
         if padding is not None:
-            by_row[..., :longest] += padding
+            by_row[..., :longest].add_(padding)
         weights = torch.softmax(logits, dim=-1).to(values.dtype)
         return torch.bmm(weights, values.view(-1, width, dim)).view(rows, -1, dim)
 
@@ -133,13 +134,17 @@ class Block:
         return keys, values
 
     def grow(self, room: int) -> None:
-        self.keys, self.values = ([longer(part, room) for part in parts] for parts in (self.keys, self.values))
+        for parts in (self.keys, self.values):
+            for layer, part in enumerate(parts):  # one after the other: all at once would take twice the memory
+                parts[layer] = longer(part, room)
         self._place()
 
     def keep(self, rows: list[int]) -> None:
         index = torch.tensor(rows)
         self.count = len(rows)
-        self.keys, self.values = ([part[index.to(part.device)] for part in parts] for parts in (self.keys, self.values))
+        for parts in (self.keys, self.values):
+            for layer, part in enumerate(parts):
+                parts[layer] = part[index.to(part.device)]
         self.padding = [None if part is None else part[index.to(part.device)] for part in self.padding]
         self._place()
 
@@ -167,14 +172,14 @@ class Whole:
             self.tail_values[layer][0, :, : len(session.fed)] = session.tail_values[layer]
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, column: Tensor, mask: Tensor
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Tensor, mask: Tensor
     ) -> Float[Tensor, "1 H D"]:
         keys, values = self.tail_keys[layer], self.tail_values[layer]
         keys.index_copy_(2, column, key[:, :, None])
         values.index_copy_(2, column, value[:, :, None])
         by_head = query.view(key.shape[1], -1, query.shape[-1])
-        tail = torch.bmm(by_head, keys[0].mT).to(mask.dtype) + mask
-        logits = torch.bmm(by_head, self.keys[layer].mT).to(mask.dtype)
+        tail = products(by_head, keys[0], scaling, mask.dtype) + mask
+        logits = products(by_head, self.keys[layer], scaling, mask.dtype)
         weights = torch.softmax(torch.cat([logits, tail], dim=-1), dim=-1).to(values.dtype)
         prompt, since = weights[..., : logits.shape[-1]], weights[..., logits.shape[-1] :]
         return (torch.bmm(prompt, self.values[layer]) + torch.bmm(since, values[0])).view(1, -1, query.shape[-1])

@@ -8,17 +8,19 @@ from echokv.errors import UsageError
 from echokv.rows import Step
 
 
-def cuda_graph(step: Step) -> Step:
-    """A step that replays the kernels of the given one, which must have run before.
+def cuda_graph(step: Step, device: torch.device) -> Step:
+    """A step that replays the kernels of the given one, which must have run before, on that device.
 
     Recording executes nothing: the first replay is the next step. What replaying returns is overwritten by the next.
     """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # A graph records a stream of the current device: of another's kernels it would stay empty without an error.
+    with torch.cuda.device(device), torch.cuda.graph(graph):
         made = step()
 
     def replay() -> tuple[torch.Tensor, torch.Tensor]:
-        graph.replay()
+        with torch.cuda.device(device):
+            graph.replay()
         return made
 
     return replay

@@ -1,5 +1,6 @@
 """Loading a model and its tokenizer from a hub name, a local folder, a GGUF file, or the embedded SmolLM2."""
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,10 +38,10 @@ def load_model(
         over all GPUs and overrules it.
     attention: "sdpa" or "flash_attention_2", the kernel of the prefill.
 
-    Raises UsageError if the device or kernel is missing, the model cannot be found or reached, or its layers
+    Raises UsageError if the device or kernel is unknown or missing, the model cannot be found or reached, or its layers
     drop keys themselves.
     """
-    target = _device(device)
+    target = device_named(device)
     _check_attention(attention, target, dtype)
     if dtype not in (*DTYPES, "auto"):
         raise UsageError(f"dtype '{dtype}' is unknown; use auto, {', '.join(DTYPES)}")
@@ -93,7 +94,10 @@ def _source(name: str, revision: str | None) -> tuple[str, dict[str, Any]]:
     return name, {**safe, "revision": revision}
 
 
-def _device(device: str) -> str:
+def device_named(device: str) -> str:
+    """What "auto", "cpu", "cuda" or "cuda:N" stands for here. Raises UsageError for others and for missing GPUs."""
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", device):
+        raise UsageError(f"device '{device}' is unknown; use auto, cpu, cuda or cuda:N")
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():

@@ -102,7 +102,8 @@ class Prefill:
         exact = torch.float64 if queries.dtype == torch.float64 else torch.float32
         probe = torch.empty(0, dtype=exact, device=queries.device)
         cos, sin = rotary(probe, positions[None])
-        cos, sin = (part[0].to(exact) / rotary.attention_scaling for part in (cos, sin))
+        # Of a model on several devices the rotary embedding may lie on another than this layer.
+        cos, sin = (part[0].to(queries.device, exact) / rotary.attention_scaling for part in (cos, sin))
         content: Tensor = queries.to(exact) * cos[0] - _quarter_turn(queries.to(exact)) * sin[0]
         content = content[:, None]
         rotated: Tensor = content * cos[1:] + _quarter_turn(content) * sin[1:]
@@ -166,10 +167,21 @@ class _Capture:
             rows = (part.transpose(1, 2) for part in (query, key, value))
             out: Tensor = flash_attn_func(*rows, softmax_scale=scaling, causal=True)
             return out
+        shared = query.shape[1] // key.shape[1]
+        if shared > 1 and not _takes_groups(query):
+            key, value, shared = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1), 1
         out = F.scaled_dot_product_attention(
-            query, key, value, is_causal=length > 1, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
+            query, key, value, is_causal=length > 1, scale=scaling, enable_gqa=shared > 1
         )
         return out.transpose(1, 2)
+
+
+def _takes_groups(query: Tensor) -> bool:
+    """Whether a kernel that stores no L x L matrix takes several query heads for a KV head, so that none is repeated.
+
+    On CUDA that is flash attention alone: for halves, from compute capability 8.0 on.
+    """
+    return not query.is_cuda or (query.element_size() == 2 and torch.cuda.get_device_capability(query.device) >= (8, 0))
 
 
 def refuse_model(config: Any) -> None:
@@ -204,7 +216,7 @@ def prefill(
     stop_ids: token ids that end an answer; none by default.
 
     Raises UsageError for an empty prompt, more than one prompt, a prompt longer than the model's positions,
-    or a model with other than full-attention layers.
+    a model with other than full-attention layers, or activations that overflow.
     """
     ids = input_ids.reshape(1, -1) if input_ids.dim() == 1 else input_ids
     refuse_model(model.config)
@@ -217,6 +229,8 @@ def prefill(
     ids = ids.to(model.device)
     capture = _Capture(needs or Needs(), model.config._attn_implementation)
     logits = forward(model, ids, torch.arange(length, device=ids.device)[None], capture)
+    if not logits.isfinite().all():
+        raise UsageError("the logits are not finite: the model's activations overflow; use bfloat16 or float32")
     return Prefill(
         model=model,
         keys=capture.keys,

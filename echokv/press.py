@@ -46,11 +46,14 @@ class Press:
         return 1
 
     def score(self, prefill: Prefill, budget: int | None) -> list[Float[Tensor, "heads L"]]:
-        """Per layer, a score for every prompt token and head; a protected token has +inf."""
+        """Per layer, a score for every prompt token and head; a protected token has +inf.
+
+        budget: None if `scope` says that the scores do not depend on it.
+        """
         raise NotImplementedError
 
     def scope(self, budget: int) -> Hashable:
-        """What of the budget the scores depend on; budgets with the same scope share one scoring."""
+        """What of the budget the scores depend on, None if on nothing; budgets with one scope share one scoring."""
         return None
 
     def layer_budgets(self, budget: int, prefill: Prefill) -> list[int]:
@@ -74,7 +77,7 @@ class Press:
                 continue
             scope = self.scope(budget)
             if scope not in scored:
-                scored[scope] = self.score(prefill, budget)
+                scored[scope] = self.score(prefill, None if scope is None else budget)
             yield self.cut(scored[scope], self.layer_budgets(budget, prefill), prefill.length)
 
     @staticmethod

@@ -73,14 +73,14 @@ class Rows:
         column, mask = self.column.to(query.device), self.mask.to(query.device)
         if self.queries:
             self.queries[layer].index_copy_(2, self.number.to(query.device), query)
-        of_rows = (query[:, :, 0] * scaling, key[:, :, 0], value[:, :, 0], column, mask)
+        query, key, value = query[:, :, 0], key[:, :, 0], value[:, :, 0]
         if len(self.caches) == 1:
-            return self.caches[0].attend(layer, *of_rows)[:, None]
+            return self.caches[0].attend(layer, query, key, value, scaling, column, mask)[:, None]
         first, parts = 0, []
         for cache in self.caches:
             own = slice(first, first + cache.count)
             first += cache.count
-            parts.append(cache.attend(layer, *(part[own] for part in of_rows)))
+            parts.append(cache.attend(layer, query[own], key[own], value[own], scaling, column[own], mask[own]))
         return torch.cat(parts)[:, None]
 
     def follow(self) -> None:

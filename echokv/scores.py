@@ -22,13 +22,24 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def products(
+    queries: Float[Tensor, "batch n D"], keys: Float[Tensor, "batch L D"], scaling: float, dtype: torch.dtype
+) -> Float[Tensor, "batch n L"]:
+    """Scaled products of queries and keys in `dtype`, to which nothing is rounded before.
+
+    A GPU multiplies halves exactly and adds up in float32, so that it reads each key once, as it is stored.
+    """
+    if keys.is_cuda and keys.element_size() == 2 and dtype == torch.float32:
+        return torch.bmm(queries, keys.mT, out_dtype=dtype).mul_(scaling)
+    return torch.bmm(queries.to(dtype) * scaling, keys.to(dtype).mT)
+
+
 def attention_mass(
     queries: Float[Tensor, "H n D"],
     keys: Float[Tensor, "G L D"],
     scaling: float,
     visible: Int[Tensor, " n"] | None = None,
     precision: Precision = "float32",
-    chunk: int | None = None,
 ) -> Float[Tensor, "H L"]:
     """Sum over the n queries of the attention probability each pays to each key (EchoKV, section 4.1, Eq. 3).
 
@@ -37,47 +48,26 @@ def attention_mass(
     visible: how many of the keys, counted from the first, each query sees; None is all. Must not be 0.
     precision: "legacy" rounds logits, probabilities and their sum to the model's dtype, as the public
         implementations of SnapKV and its descendants do; "float32" rounds nothing (float64 for a float64 model).
-    chunk: keys converted to the score's dtype at a time; changes memory, not the result.
     """
     groups, length, dim = keys.shape
     heads, n, _ = queries.shape
     per_group = heads // groups
     dtype = queries.dtype if precision == "legacy" else accumulator(queries.dtype)
     grouped = queries.reshape(groups, per_group * n, dim)
-    # A GPU multiplies halves exactly and adds up in float32, so that it reads each key once, as it is stored.
-    wide = precision == "float32" and keys.is_cuda and keys.element_size() == 2
-    if not wide:
-        grouped = grouped.to(dtype)
-        if precision == "float32":
-            grouped = grouped * scaling
     mass = torch.empty(heads, length, dtype=dtype, device=keys.device)
     at_once = max(1, LOGITS // (per_group * n * length))
     for first in range(0, groups, at_once):
         some = slice(first, min(first + at_once, groups))
-        if wide:
-            logits = torch.bmm(grouped[some], keys[some].mT, out_dtype=dtype)
+        if precision == "legacy":
+            logits = torch.bmm(grouped[some], keys[some].mT) * scaling
         else:
-            logits = _logits(grouped[some], keys[some], chunk or length)
-        if wide or precision == "legacy":
-            logits = logits * scaling
+            logits = products(grouped[some], keys[some], scaling, dtype)
         logits = logits.view(-1, n, length)
         if visible is not None:
             _hide(logits, visible)
         weights = torch.softmax(logits, dim=-1, dtype=accumulator(dtype)).to(dtype)
         mass[some.start * per_group : some.stop * per_group] = weights.sum(dim=1)
     return mass.to(accumulator(dtype))
-
-
-def _logits(queries: Tensor, keys: Tensor, chunk: int) -> Tensor:
-    """[groups, m, D] x [groups, L, D] -> [groups, m, L], with at most `chunk` keys converted at a time."""
-    length = keys.shape[1]
-    if chunk >= length or keys.dtype == queries.dtype:
-        return torch.bmm(queries, keys.to(queries.dtype).mT)
-    logits = queries.new_empty(queries.shape[0], queries.shape[1], length)
-    for first in range(0, length, chunk):
-        some = keys[:, first : first + chunk].to(queries.dtype)
-        logits[..., first : first + chunk] = torch.bmm(queries, some.mT)
-    return logits
 
 
 def _hide(logits: Float[Tensor, "... heads n L"], visible: Int[Tensor, "... n"]) -> None:
@@ -89,14 +79,14 @@ def _hide(logits: Float[Tensor, "... heads n L"], visible: Int[Tensor, "... n"])
 
 
 def column_sums(
-    queries: Float[Tensor, "H L D"], keys: Float[Tensor, "G L D"], scaling: float, chunk: int = 64
+    queries: Float[Tensor, "H L D"], keys: Float[Tensor, "G L D"], scaling: float, chunk: int | None = None
 ) -> Float[Tensor, "H L"]:
     """Attention each key receives from all L causal queries, summed: H2O's score (Zhang et al. 2023, section 4).
 
     On a CUDA GPU the Triton kernels of `echokv.kernels` do this and store no logits. Plain torch does it elsewhere,
     for float64, and where Triton is not installed or cannot run (`kernels.fits`): the same numbers to float32's
-    rounding, only slower. There each thread takes `chunk` queries at a time with the keys they can see, so the
-    largest matrix is chunk x L per head and thread.
+    rounding, only slower. There each thread takes `chunk` queries at a time (64, or fewer for many threads or a long
+    prompt) with the keys they can see, so the largest matrix is chunk x L per head and thread.
     """
     if queries.is_cuda and (kernels := _kernels()) and kernels.fits(queries):
         summed: Tensor = kernels.column_sums(queries, keys, scaling)
@@ -104,6 +94,8 @@ def column_sums(
     heads, length, _ = queries.shape
     groups, dtype = keys.shape[0], accumulator(queries.dtype)
     shared, threads = heads // groups, torch.get_num_threads() if queries.is_cpu else 1
+    if chunk is None:  # all threads' within LOGITS, and short beside the prompt: of their own square half is wasted
+        chunk = max(1, min(64, LOGITS // (shared * length) // threads, length // 8 // threads))
     chunk = min(chunk * threads, length)
     sums = torch.zeros(groups, shared, length, dtype=dtype, device=keys.device)
     # One buffer for all chunks: fresh memory for each would cost as much as the products themselves.
@@ -113,7 +105,7 @@ def column_sums(
         for first in range(0, length, chunk):
             last = min(first + chunk, length)
             some = queries[group * shared : (group + 1) * shared, first:last].to(dtype) * scaling
-            sums[group, :, :last] += _causal_sums(some, group_keys[:last], threads, space)
+            sums[group, :, :last].add_(_causal_sums(some, group_keys[:last], threads, space))
     return sums.view(heads, length)
 
 
@@ -132,7 +124,7 @@ def _causal_sums(
     by_piece = queries.view(heads, pieces, own, dim).transpose(0, 1).reshape(pieces, heads * own, dim)
     logits = space[: heads * n * length].view(pieces, heads * own, length)
     torch.bmm(by_piece, keys.T.expand(pieces, dim, length), out=logits)
-    visible = torch.arange(length - n + 1, length + 1, device=keys.device)
+    visible = torch.arange(length - n + 1, length + 1)
     _hide(logits.view(pieces, heads, own, length), visible.view(pieces, 1, own))
     torch.softmax(logits, dim=-1, out=logits)
     by_head = logits.view(pieces * heads, own, length)

@@ -92,7 +92,7 @@ class Session:
 
     def like(self, other: "Session") -> bool:
         """Whether both are in the same state: of one prompt, the same kept and the same fed tokens."""
-        if self.prefill is not other.prefill or self.fed != other.fed:
+        if self.prefill is not other.prefill or [*self.fed, self.next_token] != [*other.fed, other.next_token]:
             return False
         pairs = zip(self._tensors(), other._tensors(), strict=True)
         return all(one.shape == two.shape and torch.equal(one, two.to(one.device)) for one, two in pairs)
@@ -126,11 +126,13 @@ class Stretch:
 def advance(stretches: Sequence[Stretch], record: Callable[[Step], Step] | None = None) -> None:
     """Feed tokens to several sessions of one model in one batch, counting `steps` down.
 
-    Rows leave the batch when they are over. Sessions in the same state are one row. In float32 every row gets the
-    tokens it would get alone; in half precision a near tie may fall the other way.
+    Rows leave the batch when they are over. Sessions in the same state are one row. Every row gets the tokens it would
+    get alone, up to rounding: in half precision a near tie may fall the other way.
 
-    record: see `Rows`.
+    record: see `Rows`. Raises UsageError for a session given twice.
     """
+    if len({id(stretch.session) for stretch in stretches}) < len(stretches):
+        raise UsageError("a session is given twice: open one for each row, prefill.session(selection)")
     begun = [stretch for stretch in stretches if stretch.steps > 0]
     like = _alike(begun)
     active = {id(one.session): one for one in begun if id(one.session) not in like}
@@ -171,7 +173,10 @@ def _alike(stretches: Sequence[Stretch]) -> dict[int, int]:
 def decode_rows(
     sessions: Sequence[Session], n: int | Sequence[int], record: Callable[[Step], Step] | None = None
 ) -> list[list[int]]:
-    """Decode several sessions of one model as one batch; at most n tokens each (or n[i] for session i)."""
+    """Decode several sessions of one model as one batch; at most n tokens each (or n[i] for session i).
+
+    Raises UsageError for a session given twice.
+    """
     limits = [n] * len(sessions) if isinstance(n, int) else list(n)
     advance([Stretch(s, s.missing(limit)) for s, limit in zip(sessions, limits, strict=True)], record)
     return [session.take(limit) for session, limit in zip(sessions, limits, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -117,7 +118,8 @@ def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
 def _decode(wanted: Sequence[tuple[Prefill, Selection, int]], graphs: bool) -> list[tuple[list[int], int]]:
     """Each answer's tokens, and how many rows were decoded with it."""
     sessions = [filled.session(selection) for filled, selection, _ in wanted]
-    found = decode_rows(sessions, [n for _, _, n in wanted], cuda_graph if graphs else None)
+    record = partial(cuda_graph, device=wanted[0][0].model.device) if graphs else None
+    found = decode_rows(sessions, [n for _, _, n in wanted], record)
     return [(tokens, len(wanted)) for tokens in found]
 
 

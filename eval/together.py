@@ -68,6 +68,7 @@ class _Work:
         self.asked = [stretch for stretch in self.asked if not stretch.over]
 
 
+@torch.no_grad()  # one mode for all: a policy that sets its own rests and goes on among others
 def choose(jobs: Sequence[tuple[Prefill, Press, Sequence[int | None]]]) -> list[Choice]:
     """What each press selects of its prefill at its budgets; all prefills are of one model."""
     hub = getcurrent()

@@ -15,8 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 DEVICE = "meta"
-# These take a CPU tensor beside one of a GPU: to copy it, or (an index) to move it themselves.
-MAY_MIX = {"aten::copy_", "aten::_to_copy", "aten::index.Tensor", "aten::index_put_"}
+# These take a CPU tensor beside one of a GPU: to copy it, or to move an index themselves if what it indexes is there.
+MAY_MIX = {"aten::copy_", "aten::_to_copy"}
+MAY_INDEX = {"aten::index.Tensor", "aten::index_put_"}
 
 
 class Elsewhere(Tensor):
@@ -57,7 +58,8 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     there = any(isinstance(tensor, Elsewhere) for tensor in tensors)
     here = any(not isinstance(tensor, Elsewhere) and tensor.dim() > 0 for tensor in tensors)
-    if there and here and func.name() not in MAY_MIX:
+    moved_index = func.name() in MAY_INDEX and isinstance(args[0], Elsewhere)
+    if there and here and func.name() not in MAY_MIX and not moved_index:
         raise RuntimeError(f"{func.name()}: expected all tensors to be on the same device, found {DEVICE} and cpu")
     if kwargs.get("device") is not None:
         there = torch.device(kwargs["device"]).type == DEVICE

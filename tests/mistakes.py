@@ -184,6 +184,7 @@ VALUES = [
     run("inspect is 0; give a whole number of examples, at least 1", "inspect=0"),
 ]
 MODELS = [
+    run("device 'gpu' is unknown; use auto, cpu, cuda or cuda:N", f"{SHORT} model.device=gpu"),
     run("device 'cuda' asked for, but torch sees no CUDA GPU: use model.device=cpu", f"{SHORT} model.device=cuda"),
     run(
         "decode_graph=true records graphs of one CUDA device; this model is on cpu",

@@ -15,7 +15,7 @@ from baselines.laq import LAQ
 from baselines.pyramidkv import PyramidKV
 from baselines.snapkv import SnapKV
 from baselines.streaming_llm import StreamingLLM
-from echokv import EchoKV, UsageError, prefill
+from echokv import EchoKV, UsageError, prefill, scores
 from echokv.scores import attention_mass, column_sums
 from tests import twin
 from tests.models import ARCHITECTURES, build, prompt, tiny
@@ -189,13 +189,17 @@ def test_scores_on_a_gpu_equal_those_on_a_cpu(dtype: torch.dtype) -> None:
     close(attention_mass(queries.cuda(), keys.cuda(), 128**-0.5, seen).cpu().double(), exact, 1e-4)
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 64, LENGTH])
-def test_scores_do_not_depend_on_the_chunk(chunk: int) -> None:
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize("chunk", [1, 7, 64, LENGTH, None])
+def test_scores_do_not_depend_on_the_chunk(chunk: int | None, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor on the number of threads, nor on how many logits are held at a time."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(scores, "LOGITS", scores.LOGITS if chunk is None else chunk)
     whole = trace("mistral", LENGTH)
     for queries, keys in zip(whole.queries, whole.keys, strict=True):
         for seen in ([LENGTH] * 9, list(range(LENGTH - 8, LENGTH + 1))):
             last = queries[:, -9:]
-            mass = attention_mass(last, keys, 0.25, torch.tensor(seen), chunk=chunk)
+            mass = attention_mass(last, keys, 0.25, torch.tensor(seen))
             close(mass, [twin.attention_sums(last[head], keys[head // 4], seen) for head in range(8)])
         sums = column_sums(queries, keys, 0.25, chunk=chunk)
         seen = list(range(1, LENGTH + 1))

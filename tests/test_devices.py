@@ -1,10 +1,14 @@
-"""Every tensor lies where the model does: the whole library on a device that refuses to be mixed with the CPU."""
+"""Every tensor lies where the model does: the whole library on a device that refuses to be mixed with the CPU.
+
+Also with a model that is spread over both, as `device_map=auto` spreads one over GPUs.
+"""
 
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
+from accelerate.hooks import attach_align_device_hook_on_blocks
 
 from baselines.full import FullKV
 from echokv import Prefill, Selection, decode_rows, prefill
@@ -20,10 +24,23 @@ from tests.policies import ALL, EVERYTHING, as_lists, shared_prefill
 LENGTH = 200
 
 
+SPREAD = pytest.mark.parametrize("spread", [False, True], ids=["there", "spread"])
+
+
 @cache
-def far_prefill() -> Prefill:
+def far_prefill(spread: bool = False) -> Prefill:
+    """Of a model that lies elsewhere, or all of which does but the embedding and the first layer."""
+    model = build("llama")
+    there = ["model.layers.1", "model.layers.2", "model.norm", "model.rotary_emb", "lm_head"] if spread else [""]
     with elsewhere():
-        return prefill(moved(build("llama")), torch.tensor(prompt(LENGTH)), EVERYTHING)
+        for name in there:
+            moved(model.get_submodule(name))
+        if spread:
+            devices = {
+                name: DEVICE if name in there else "cpu" for name in ["model.embed_tokens", "model.layers.0", *there]
+            }
+            attach_align_device_hook_on_blocks(model, {"": "cpu", **devices}, offload=dict.fromkeys(devices, False))
+        return prefill(model, torch.tensor(prompt(LENGTH)), EVERYTHING)
 
 
 def test_the_device_refuses_to_mix() -> None:
@@ -34,6 +51,9 @@ def test_the_device_refuses_to_mix() -> None:
         assert not isinstance(far.cpu(), Elsewhere)
         with pytest.raises(RuntimeError, match="expected all tensors to be on the same device"):
             far + torch.ones(3)
+        with pytest.raises(RuntimeError, match="expected all tensors to be on the same device"):
+            torch.ones(3)[far.long()]
+        assert far[torch.tensor([0])].tolist() == [2]
 
 
 def test_a_prefill_leaves_everything_there() -> None:
@@ -42,20 +62,29 @@ def test_a_prefill_leaves_everything_there() -> None:
     assert all(isinstance(part, Elsewhere) for part in [*p.keys, *p.values, *p.queries, *p.sums, p.logits])
 
 
+def test_a_spread_prefill_leaves_each_layers_part_where_the_layer_is() -> None:
+    p = far_prefill(spread=True)
+    assert p.sums is not None
+    for parts in (p.keys, p.values, p.queries, p.sums):
+        assert [isinstance(part, Elsewhere) for part in parts] == [False, True, True]
+
+
+@SPREAD
 @pytest.mark.parametrize("granularity", ["kv_head", "query_head"])
 @pytest.mark.parametrize("policy", ALL)
-def test_policies_choose_as_on_a_cpu(policy: str, granularity: str) -> None:
+def test_policies_choose_as_on_a_cpu(policy: str, granularity: str, spread: bool) -> None:
     press = ALL[policy].press(granularity=granularity)
     with elsewhere():
-        far = press.select(far_prefill(), 64)
+        far = press.select(far_prefill(spread), 64)
     assert as_lists(far) == as_lists(press.select(shared_prefill("llama", LENGTH), 64))
 
 
-def test_rows_decode_as_on_a_cpu() -> None:
+@SPREAD
+def test_rows_decode_as_on_a_cpu(spread: bool) -> None:
     """Rows of every form, that leave one after the other, past the buffers' first size."""
 
     def chosen(p: Prefill) -> list[Selection]:
-        ranked = [torch.rand(p.groups, LENGTH, dtype=torch.float64).to(p.logits.device) for _ in p.keys]
+        ranked = [torch.rand(p.groups, LENGTH, dtype=torch.float64).to(keys.device) for keys in p.keys]
         whole = FullKV().cut(ranked, [LENGTH] * p.layers, LENGTH)  # everything, chosen
         presses = [policy.press() for policy in ALL.values()]
         return [FullKV().select(p, None), whole, *(press.select(p, 40 + row) for row, press in enumerate(presses))]
@@ -66,11 +95,12 @@ def test_rows_decode_as_on_a_cpu() -> None:
         return decode_rows(sessions, [50 - row for row in range(len(sessions))])
 
     with elsewhere():
-        far = answered(far_prefill())
+        far = answered(far_prefill(spread))
     assert far == answered(shared_prefill("llama", LENGTH))
 
 
-def test_selections_side_by_side_and_measurements_of_them() -> None:
+@SPREAD
+def test_selections_side_by_side_and_measurements_of_them(spread: bool) -> None:
     presses = [*(ALL[name].press() for name in ("laq", "echokv", "stage1_only")), RandomRefresh(), OracleRefresh()]
 
     def measured(p: Prefill) -> Any:
@@ -81,6 +111,6 @@ def test_selections_side_by_side_and_measurements_of_them() -> None:
         return kept, [fidelity(one, true, p) for one in selections]
 
     with elsewhere():
-        far = measured(far_prefill())
+        far = measured(far_prefill(spread))
     for mine, other in zip(far, measured(shared_prefill("llama", LENGTH)), strict=True):
         assert mine == pytest.approx(other)

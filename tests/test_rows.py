@@ -1,6 +1,7 @@
 """How rows decode together: several prompts, rows that are alike, and steps that are recorded and replayed."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -87,13 +88,40 @@ def test_step_waits_for_nothing() -> None:
     assert best.shape == (10,)
 
 
+def test_rows_that_differ_in_the_pending_token_alone_stay_two() -> None:
+    """It depends on what the last layer kept before a move, of which nothing else is left."""
+    p = prefill(tiny("layers1"), torch.tensor(prompt(60)))
+    whole, generator = FullKV().select(p, None), torch.Generator().manual_seed(0)
+
+    def fed_once() -> Session:
+        few = torch.stack([torch.randperm(60, generator=generator)[:5].sort().values for _ in range(p.groups)])
+        session = p.session(replace(whole, indices=[few]))
+        session.advance(1)
+        session.move(whole)
+        return session
+
+    sessions = [fed_once() for _ in range(8)]
+    assert len({session.next_token for session in sessions}) > 2
+    expected = [[session.next_token] for session in sessions]
+    advance([Stretch(session, 4) for session in sessions])
+    for session, (token,) in zip(sessions, expected, strict=True):
+        assert session.fed[1] == token
+
+
+def test_a_session_given_twice_is_refused() -> None:
+    session = opened(shared_prefill("llama", LENGTH))[0]
+    with pytest.raises(UsageError, match="a session is given twice"):
+        decode_rows([session, session], 5)
+    assert session.fed == []
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cuda_graphs_equal_steps() -> None:
     model = tiny("llama").float().cuda()
     p = prefill(model, torch.tensor(prompt(LENGTH)), EVERYTHING)
     plain, replayed = opened(p), opened(p)
     limits = [70 - 5 * row for row in range(10)]
-    assert decode_rows(replayed, limits, cuda_graph) == decode_rows(plain, limits)
+    assert decode_rows(replayed, limits, partial(cuda_graph, device=p.logits.device)) == decode_rows(plain, limits)
 
 
 def test_graphs_are_refused_where_there_is_no_gpu() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from echokv import Needs, Prefill, Press, Selection, UsageError, decode_rows, embedded, load_model, prefill
 from echokv.graphs import check_graphs, cuda_graph
-from echokv.models import DTYPES
+from echokv.models import DTYPES, device_named
 from eval.answering import Task, answers
 from eval.asked import Asked
 from eval.errors import UserError
@@ -104,7 +105,7 @@ class Bench:
     def decode(self, filled: Prefill, selections: Sequence[Selection], tokens: int) -> None:
         """Decode as many tokens on each selection, as one batch."""
         sessions = [filled.session(selection) for selection in selections]
-        decode_rows(sessions, tokens, cuda_graph if self.graphs else None)
+        decode_rows(sessions, tokens, partial(cuda_graph, device=self.model.device) if self.graphs else None)
 
     def cells(self, methods: Sequence[str]) -> list[Cell]:
         """Some methods at all budgets."""
@@ -167,7 +168,8 @@ def load(settings: dict[str, Any], random: bool, dtype: str | None = None) -> tu
     """The model and its tokenizer; a random model has the named one's shape and may lack a tokenizer."""
     kind = dtype or settings["dtype"]
     if not random:
-        return load_model(settings["name"], kind, settings["device"], settings["attention"])
+        where = {key: settings[key] for key in ("device", "attention", "revision", "device_map")}
+        return load_model(settings["name"], kind, **where)
     folder = str(embedded.folder()) if settings["name"] == embedded.NAME else settings["name"]
     try:
         config = AutoConfig.from_pretrained(folder)
@@ -176,13 +178,12 @@ def load(settings: dict[str, Any], random: bool, dtype: str | None = None) -> tu
             f"cannot read the shape of '{folder}' ({' '.join(str(error).split())[:80]}): "
             "give a folder with its config.json, --set model.name=FOLDER"
         ) from error
-    device = settings["device"]
-    where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    if settings["device_map"]:
+        raise UsageError("random weights lie on one device: leave model.device_map unset, or --random out")
+    made = DTYPES.get(kind) or config.dtype or torch.float32
     torch.manual_seed(0)
-    with torch.device(where):
-        model = AutoModelForCausalLM.from_config(
-            config, dtype=DTYPES[kind], attn_implementation=settings["attention"]
-        ).eval()
+    with torch.device(device_named(settings["device"])):
+        model = AutoModelForCausalLM.from_config(config, dtype=made, attn_implementation=settings["attention"]).eval()
     return model, _tokenizer(folder)
 
 

@@ -1,6 +1,7 @@
 """Selections side by side: the same as one after the other, in fewer passes through the model."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,22 @@ def test_a_mistake_in_one_press_is_told() -> None:
     p = shared_prefill("llama", 200)
     with pytest.raises(UsageError, match="budget 0 is too small"):
         choose([(p, EchoKV(), [64]), (p, LAQ(), [0])])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Careful(EchoKV):
+    """A policy that turns gradients off for its own work, as many do."""
+
+    @torch.no_grad()
+    def score(self, prefill: Prefill, budget: int | None) -> Any:
+        return super().score(prefill, budget)
+
+
+@pytest.mark.parametrize("steps", [(8, 6), (6, 8), (8, 8)])
+def test_a_policys_mode_does_not_outlive_it(steps: tuple[int, int]) -> None:
+    p = shared_prefill("llama", 200)
+    choose([(p, Careful(workspace=100 + n, steps=n), [64]) for n in steps])
+    assert torch.is_grad_enabled()
 
 
 def test_halving() -> None:

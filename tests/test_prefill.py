@@ -1,0 +1,63 @@
+"""What a prefill refuses and how presses read it, beside the acceptance tests."""
+
+import importlib
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from baselines.full import FullKV
+from baselines.snapkv import SnapKV
+from echokv import Prefill, Press, UsageError, prefill
+from tests.models import build, prompt, tiny
+from tests.policies import EVERYTHING, close, shared_prefill
+
+
+def test_overflow_is_told_whatever_the_policy() -> None:
+    """FullKV compares no scores, so that nothing later would notice."""
+    model = build("llama")
+    for weight in (model.model.layers[1].mlp.up_proj.weight, model.model.layers[1].mlp.down_proj.weight):
+        weight.data.mul_(1e3)
+    with pytest.raises(UsageError, match="activations overflow; use bfloat16 or float32"):
+        prefill(model.half(), torch.tensor(prompt(200)), FullKV().needs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfRecent(Press):
+    """Protects as many recent tokens as half the budget, and does or does not say that its scores depend on it."""
+
+    says: bool
+
+    def scope(self, budget: int) -> int | None:
+        return budget if self.says else None
+
+    def score(self, prefill: Prefill, budget: int | None) -> list[Tensor]:
+        recent = torch.arange(prefill.length) >= prefill.length - budget // 2  # type: ignore[operator]
+        return [torch.where(recent, torch.inf, keys.norm(dim=-1)) for keys in prefill.keys]
+
+
+def test_scores_that_depend_on_the_budget_must_say_so() -> None:
+    p = shared_prefill("llama", 200)
+    alone = HalfRecent(says=True).select(p, 96)
+    *_, after = HalfRecent(says=True).select_all(p, [40, 96])
+    assert all(torch.equal(one, other) for one, other in zip(alone.indices, after.indices, strict=True))
+    with pytest.raises(TypeError):  # not the scores of another budget in silence
+        HalfRecent(says=False).select(p, 96)
+
+
+def test_repeated_keys_where_no_kernel_takes_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("echokv.prefill"), "_takes_groups", lambda query: False)
+    repeated = prefill(tiny("llama"), torch.tensor(prompt(200)), EVERYTHING)
+    grouped = shared_prefill("llama", 200)
+    close(repeated.logits, grouped.logits)
+    for mine, other in zip([*repeated.keys, *repeated.queries], [*grouped.keys, *grouped.queries], strict=True):
+        close(mine, other)
+
+
+def test_step_is_a_token_of_decode() -> None:
+    p = shared_prefill("llama", 200)
+    kept = SnapKV(window=8).select(p, 40)
+    session = p.session(kept)
+    first = session.next_token
+    assert [first, *(session.step() for _ in range(5))] == p.session(kept).decode(6)
