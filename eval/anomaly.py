@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from eval import cells, collect, paper, subsets, tables
+from eval import cells, collect, paper, tables
 from eval.errors import UserError, command
+from eval.inputs import subsets
 from eval.presets import edit_of
 
 RULES = ("all", "official")

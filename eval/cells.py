@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from eval import memory, paper, score, statistics, subsets
+from eval import memory, paper, score, statistics
 from eval.collect import MEASURED, Key, label
 from eval.errors import UserError
+from eval.inputs import subsets
 from eval.metrics import Edit
 
 AVERAGE = "average"  # the `subset` of a row that averages all tasks

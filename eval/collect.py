@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from eval import score, store, subsets
+from eval import score, store
 from eval.errors import UserError, nearest
+from eval.inputs import subsets
 from eval.presets import deviation
 
 Key = tuple[str, int | None]  # a method and its budget, None for FullKV

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from eval import cells, gates, paper, statistics, subsets, tables
+from eval import cells, gates, paper, statistics, tables
 from eval.errors import UserError, command, nearest
+from eval.inputs import subsets
 from eval.layout import title
 
 POWER, ALPHA = 0.8, 0.05

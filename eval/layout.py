@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from eval import subsets
 from eval.cells import AVERAGE, key_of
+from eval.inputs import subsets
 
 MISSING = "--"
 TITLES = {  # rows of a table in this order; a method without a title comes last under its own name

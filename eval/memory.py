@@ -15,9 +15,9 @@ from typing import Any
 
 from eval import metrics, rouge_l, score
 from eval.errors import UserError
+from eval.inputs.subsets import Subset
 from eval.metrics import Edit
 from eval.store import digest
-from eval.subsets import Subset
 
 SLOW = ("rouge", "rouge_zh")
 

@@ -20,7 +20,7 @@ from rapidfuzz import fuzz
 
 from eval import rouge_l
 from eval.errors import UserError, nearest
-from eval.subsets import Subset
+from eval.inputs.subsets import Subset
 
 Metric = Callable[[str, str, Sequence[str] | None], float]
 Edit = Literal["difflib", "levenshtein"]

@@ -17,9 +17,10 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from eval import collect, layout, selections, store, subsets, tables
+from eval import collect, layout, selections, store, tables
 from eval.collect import Run
 from eval.errors import UserError, command, nearest
+from eval.inputs import subsets
 from eval.report import groups
 from eval.selections import FINAL, Prompt, Step
 

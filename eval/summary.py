@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from eval.examples import Example, by_subset
+from eval.inputs.examples import Example, by_subset
 from eval.memory import points
 from eval.metrics import Edit
 from eval.plan import Cell

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from eval import cells, collect, gates, latex, subsets
+from eval import cells, collect, gates, latex
 from eval.collect import Answers, Run
 from eval.errors import UserError, command
+from eval.inputs import subsets
 from eval.layout import Table, layout, markdown, title
 from eval.presets import edit_of
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eval import anomaly, cells, collect, compare, subsets
+from eval import anomaly, cells, collect, compare
+from eval.inputs import subsets
 from tests.eval.stores import pattern, write
 
 

@@ -17,7 +17,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from eval.data import REPOSITORY, read_jsonl
+from eval.inputs.data import REPOSITORY, read_jsonl
 from scripts import join_evidence
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from eval import memory, score, subsets
+from eval import memory, score
 from eval.errors import UserError
+from eval.inputs import subsets
 
 ROWS: list[dict[str, Any]] = [
     {"pred": "The whale is blue. It swims.", "answers": ["A blue whale swims."], "all_classes": None},

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval import compare, data, gates, latex, layout, show, subsets, tables
+from eval import compare, gates, latex, layout, show, tables
+from eval.inputs import data, subsets
 from eval.layout import Entry, Row, Table
 from eval.report import groups, numbers
 from tests.eval.stores import answer, pattern, write

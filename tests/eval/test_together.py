@@ -9,7 +9,8 @@ import torch
 
 from baselines.laq import LAQ
 from echokv import EchoKV, Prefill, Press, UsageError
-from eval import answering, collect, subsets
+from eval import answering, collect
+from eval.inputs import subsets
 from eval.runner import run
 from eval.together import choose, in_halves
 from tests.eval.test_runner import GRID, SMALL, stored

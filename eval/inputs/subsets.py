@@ -16,7 +16,7 @@ import yaml
 
 from eval.errors import UserError, nearest
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
+CONF = Path(__file__).resolve().parents[2] / "conf"
 
 # The order of the columns in the tables of the KV-cache papers (EchoKV, Tables 3 and 4).
 ENGLISH = (
