@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from eval import memory, paper, score, statistics
+from eval import paper, score
 from eval.collect import MEASURED, Key, label
 from eval.errors import UserError
 from eval.inputs import subsets
-from eval.metrics import Edit
+from eval.scoring import memory, statistics
+from eval.scoring.metrics import Edit
 
 AVERAGE = "average"  # the `subset` of a row that averages all tasks
 
@@ -22,7 +23,7 @@ AVERAGE = "average"  # the `subset` of a row that averages all tasks
 def scored(frame: pd.DataFrame, edit: Edit, kept: Path) -> pd.DataFrame:
     """Add `score` (percent) and, for code, `other_edit`: the score by the other edit similarity.
 
-    kept: folder in which scores that take long are kept (`eval.memory`).
+    kept: folder in which scores that take long are kept (`eval.scoring.memory`).
 
     Raises:
         UserError: a score that is not a number.

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from eval import cells, gates, paper, statistics, tables
+from eval import cells, gates, paper, tables
 from eval.errors import UserError, command, nearest
 from eval.inputs import subsets
 from eval.layout import title
+from eval.scoring import statistics
 
 POWER, ALPHA = 0.8, 0.05
 

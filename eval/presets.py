@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from eval.errors import UserError
 from eval.inputs.subsets import CONF
-from eval.metrics import Edit
+from eval.scoring.metrics import Edit
 
 _RULES = ("chat", "truncation", "stop", "min_length")
 

@@ -33,7 +33,7 @@ class Subset:
     name: str
     column: str  # short title in tables
     group: str  # column group in tables
-    metric: str  # key of `eval.metrics.METRICS`
+    metric: str  # key of `eval.scoring.metrics.METRICS`
     language: str
     max_new_tokens: int
     first_line: bool  # score the prediction's first line alone

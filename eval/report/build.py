@@ -15,9 +15,9 @@ from typing import Any
 
 from eval import cells
 from eval.errors import UserError
-from eval.metrics import Edit
 from eval.report import analyses, answers, groups, numbers
 from eval.report.groups import Group
+from eval.scoring.metrics import Edit
 from eval.store import digest
 from eval.tables import Selected
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from eval import cells, collect, store
 from eval.collect import Run
 from eval.errors import UserError
-from eval.metrics import Edit
 from eval.presets import edit_of
+from eval.scoring.metrics import Edit
 from eval.store import digest
 from eval.tables import Selected
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from eval import cells, gates, layout, statistics, tables
+from eval import cells, gates, layout, tables
 from eval.collect import Key, Run
 from eval.inputs import subsets
 from eval.report.groups import Group
+from eval.scoring import statistics
 from eval.tables import Selected
 
 FIELDS = (

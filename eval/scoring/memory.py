@@ -13,10 +13,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from eval import metrics, rouge_l, score
+from eval import score
 from eval.errors import UserError
 from eval.inputs.subsets import Subset
-from eval.metrics import Edit
+from eval.scoring import metrics, rouge_l
+from eval.scoring.metrics import Edit
 from eval.store import digest
 
 SLOW = ("rouge", "rouge_zh")
