@@ -14,7 +14,6 @@ from transformers.utils.logging import disable_progress_bar
 
 from echokv import Lookahead, Needs, Prefill, UsageError, load_model, prefill
 from eval.asked import Asked
-from eval.collect import Run
 from eval.errors import UserError
 from eval.inputs import examples
 from eval.inputs.examples import Data, Example
@@ -24,7 +23,8 @@ from eval.progress import Reporter
 from eval.provenance import provenance
 from eval.runner import missing
 from eval.store import RunKey, Store, check_writable
-from eval.tables import model_name
+from eval.tables.build import model_name
+from eval.tables.collect import Run
 
 Load = Callable[[], tuple[Any, Any]]
 

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from eval import paper, score
-from eval.collect import MEASURED, Key, label
+from eval import score
 from eval.errors import UserError
 from eval.inputs import subsets
 from eval.scoring import memory, statistics
 from eval.scoring.metrics import Edit
+from eval.tables import paper
+from eval.tables.collect import MEASURED, Key, label
 
 AVERAGE = "average"  # the `subset` of a row that averages all tasks
 

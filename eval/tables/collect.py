@@ -13,7 +13,7 @@ import pandas as pd
 from eval import score, store
 from eval.errors import UserError, nearest
 from eval.inputs import subsets
-from eval.presets import deviation
+from eval.tables.presets import deviation
 
 Key = tuple[str, int | None]  # a method and its budget, None for FullKV
 
