@@ -12,9 +12,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from eval import cells, collect, paper, subsets, tables
 from eval.errors import UserError, command
-from eval.presets import edit_of
+from eval.inputs import subsets
+from eval.tables import cells, collect, paper
+from eval.tables.build import model_name, write_files
+from eval.tables.options import options, setting
+from eval.tables.presets import edit_of
 
 RULES = ("all", "official")
 CODE = ("lcc", "repobench-p")
@@ -24,9 +27,9 @@ def compare(chosen: argparse.Namespace) -> tuple[pd.DataFrame, str]:
     """Return FullKV's cells under both chat rules, `all` compared with `official`, and the model's name.
 
     Raises:
-        UserError: answers of a rule are missing, and as `eval.collect`.
+        UserError: answers of a rule are missing, and as `eval.tables.collect`.
     """
-    where = {"method.name": "full"} | dict(map(tables.setting, chosen.where))
+    where = {"method.name": "full"} | dict(map(setting, chosen.where))
     runs = collect.find(chosen.results, chosen.data, chosen.model or "qwen", where)
     names = list(subsets.expand(chosen.subset)) if chosen.subset else None
     parts = []
@@ -42,7 +45,7 @@ def compare(chosen: argparse.Namespace) -> tuple[pd.DataFrame, str]:
         raise UserError("the two chat rules were run on different tasks; run make anomaly")
     frame = pd.concat(parts)
     tasks = [name for name in subsets.ENGLISH if name in both] or sorted(both)
-    return cells.cells(frame, tasks, "official"), tables.model_name(runs[0])
+    return cells.cells(frame, tasks, "official"), model_name(runs[0])
 
 
 def markdown(table: pd.DataFrame, model: str, label: str) -> str:
@@ -90,14 +93,14 @@ def sentence(rows: pd.DataFrame, model: str, label: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
     parser = argparse.ArgumentParser(prog="python -m eval.anomaly", description="FullKV by chat rule.")
-    tables.options(parser, against=False)
+    options(parser, against=False)
     return command(parser, arguments, _write)
 
 
 def _write(chosen: argparse.Namespace) -> None:
     table, model = compare(chosen)
     text = markdown(table, model, chosen.model or "qwen")
-    tables.write_files(chosen.results / "tables", "anomaly", {"md": text, "csv": table.to_csv(index=False)})
+    write_files(chosen.results / "tables", "anomaly", {"md": text, "csv": table.to_csv(index=False)})
     print(text)
 
 

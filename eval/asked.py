@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from eval.errors import UserError
-from eval.examples import Example
+from eval.inputs.examples import Example
+from eval.inputs.truncation import encode
 from eval.plan import Protocol
-from eval.truncation import encode
 
 
 @dataclass(frozen=True)

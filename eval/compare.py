@@ -14,9 +14,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from eval import cells, gates, paper, statistics, subsets, tables
 from eval.errors import UserError, command, nearest
-from eval.layout import title
+from eval.inputs import subsets
+from eval.scoring import statistics
+from eval.tables import cells, gates, paper
+from eval.tables.build import describe, model_name
+from eval.tables.layout import title
+from eval.tables.options import options, select
 
 POWER, ALPHA = 0.8, 0.05
 
@@ -57,7 +61,7 @@ def claimed_gains() -> list[Gain]:
 def power_table(gains: Sequence[Gain], pairs: pd.DataFrame) -> pd.DataFrame:
     """Say for each gain whether examples with the spread at hand can show it, and how many would be needed.
 
-    pairs: cells of EchoKV against LAQ (`eval.cells.cells`).
+    pairs: cells of EchoKV against LAQ (`eval.tables.cells.cells`).
     """
     errors = {
         (row.budget, row.subset): (row.paired_error, row.pairs, row.tasks)
@@ -108,21 +112,21 @@ def difference_table(compared: pd.DataFrame) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
     parser = argparse.ArgumentParser(prog="python -m eval.compare", description="Paired differences of methods.")
-    tables.options(parser)
+    options(parser)
     return command(parser, arguments, lambda chosen: print(_report(chosen)))
 
 
 def _report(chosen: argparse.Namespace) -> str:
-    selected = tables.select(chosen, "mistral")
+    selected = select(chosen, "mistral")
     scored, tasks = selected.scored, selected.tasks
     methods = sorted(set(scored["method"]))
     if chosen.against not in methods:
         raise UserError(f"--against {chosen.against!r} was not run{nearest(chosen.against, methods)}")
     compared = cells.cells(scored, tasks, chosen.against)
     two = scored[scored["method"].isin(("echokv", "laq"))]
-    whose = tables.model_name(selected.answers.runs[0])
+    whose = model_name(selected.answers.runs[0])
     lines = [
-        f"Each method minus {title(chosen.against)} on the same examples. {tables.describe(compared, selected)}.",
+        f"Each method minus {title(chosen.against)} on the same examples. {describe(compared, selected)}.",
         *gates.other_limit(compared, selected.answers.runs),
         "Intervals by bootstrap, too narrow where n is below about 20. p: sign-flip test; Holm: corrected for all",
         "averages, or for all single tasks, of this list.",

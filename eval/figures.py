@@ -14,10 +14,11 @@ from typing import Any
 
 import pandas as pd
 
-from eval import cells, layout, subsets
 from eval.analysis import figures
 from eval.errors import UserError, command
+from eval.inputs import subsets
 from eval.report import groups, numbers
+from eval.tables import cells, layout
 
 COLOURS = ("#5b6675", "#8a5a2b", "#c26a00", "#1f83b8", "#00806a", "#b04a86", "#c23b22", "#6a55b5", "#0b4f9c")
 TALL, WIDE = 2.2, 2.6  # inches of a panel

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from eval import paper
-from eval.paper import Claim
+from eval.tables import paper
+from eval.tables.paper import Claim
 
 
 @dataclass(frozen=True)

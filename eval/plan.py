@@ -13,9 +13,9 @@ from hydra.utils import get_class, instantiate
 
 from echokv import Needs, Press, UsageError
 from eval.errors import UserError
-from eval.examples import Data
+from eval.inputs.examples import Data
+from eval.inputs.subsets import Subset
 from eval.store import RunKey, Store
-from eval.subsets import Subset
 
 CHAT = ("none", "official", "all")
 STOP = ("eos", "official")

@@ -8,7 +8,7 @@ from typing import Any
 from echokv import UsageError, load_tokenizer
 from eval.asked import Asked
 from eval.errors import UserError, printable
-from eval.examples import Example
+from eval.inputs.examples import Example
 from eval.plan import Protocol
 
 ENDS = 300  # characters shown of each end of a prompt

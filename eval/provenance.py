@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from eval.examples import Data
+from eval.inputs.examples import Data
 
 VERSIONS = (
     "torch",

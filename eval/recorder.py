@@ -19,12 +19,12 @@ from eval.analysis import evidence
 from eval.answering import See
 from eval.asked import Asked
 from eval.errors import UserError
-from eval.examples import Example, by_subset
+from eval.inputs.examples import Example, by_subset
+from eval.inputs.truncation import Encoded
 from eval.plan import Cell, Protocol, union_of_needs
 from eval.progress import Reporter
 from eval.selections import Step
 from eval.store import Store, digest
-from eval.truncation import Encoded
 
 
 @dataclass(frozen=True)

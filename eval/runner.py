@@ -12,11 +12,11 @@ from transformers.utils.logging import disable_progress_bar
 
 from echokv import UsageError, load_model
 from echokv.graphs import check_graphs
-from eval import examples as data
 from eval.answering import Task, fitting
 from eval.asked import Asked
 from eval.errors import UserError
-from eval.examples import Data, Example
+from eval.inputs import examples as data
+from eval.inputs.examples import Data, Example
 from eval.plan import Cell, Protocol, cells
 from eval.preview import preview
 from eval.progress import Reporter

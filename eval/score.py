@@ -18,10 +18,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from eval import metrics, store, subsets
-from eval.data import parse_lines
+from eval import store
 from eval.errors import UserError, command
-from eval.subsets import Subset
+from eval.inputs import subsets
+from eval.inputs.data import parse_lines
+from eval.inputs.subsets import Subset
+from eval.scoring import metrics
 
 Row = dict[str, Any]
 Table = tuple[str, ...]  # folder, then the method and budget its rows name

@@ -17,11 +17,15 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from eval import collect, layout, selections, store, subsets, tables
-from eval.collect import Run
+from eval import selections, store
 from eval.errors import UserError, command, nearest
+from eval.inputs import subsets
 from eval.report import groups
 from eval.selections import FINAL, Prompt, Step
+from eval.tables import collect, layout
+from eval.tables.build import build
+from eval.tables.collect import Run
+from eval.tables.options import setting
 
 LEVELS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)  # shares of the pairs above which a stronger shade is used
 SHADES = ("#17324d", "#1a4166", "#1d5080", "#205f99", "#246fb3", "#2a80cc", "#3191e6")
@@ -154,7 +158,7 @@ def _found(chosen: argparse.Namespace) -> tuple[Run, str, dict[str, Any], dict[s
 
 def _runs(chosen: argparse.Namespace) -> list[Run]:
     """Runs of the data and model asked for, of all where neither is."""
-    where = dict(tables.setting(text) for text in chosen.where)
+    where = dict(setting(text) for text in chosen.where)
     folders = sorted({path.parent.parent for path in chosen.results.glob("*/*/*/manifest.json")})
     folders = [path for path in folders if chosen.data in (None, path.parent.name)]
     folders = [path for path in folders if chosen.model in (None, path.name)]
@@ -186,7 +190,7 @@ def tables_of(chosen: argparse.Namespace, console: Console) -> None:
         if any(value not in (None, getattr(group, name)) for name, value in asked.items()):
             continue
         selected = groups.select(group, chosen.results, None)
-        made, _ = tables.build("table3", selected, "laq", not chosen.no_errors)
+        made, _ = build("table3", selected, "laq", not chosen.no_errors)
         name = f"{group.data} {group.model} {group.preset}"
         notes = (*made.notes, *(f"Left out: {run}." for run in group.left_out))
         console.print(table_of(layout.Table(name, made.caption, made.groups, made.columns, made.blocks, notes)))

@@ -22,8 +22,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from eval import store, subsets
+from eval import store
 from eval.errors import UserError, command
+from eval.inputs import subsets
 
 FRESH = 600.0  # seconds since its last answer in which a process counts as running
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from eval.examples import Example, by_subset
-from eval.memory import points
-from eval.metrics import Edit
+from eval.inputs.examples import Example, by_subset
 from eval.plan import Cell
+from eval.scoring.memory import points
+from eval.scoring.metrics import Edit
 
 COSTS = {  # row title -> (field of an answer, divisor, decimals)
     "KV entries stored": ("entries", 1, 0),

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from eval import selections, subsets
+from eval import selections
+from eval.inputs import subsets
 from eval.report.browser import chromium
 from eval.report.build import build
 from eval.selections import FINAL, Step

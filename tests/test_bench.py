@@ -17,8 +17,8 @@ from baselines.pyramidkv import PyramidKV
 from baselines.snapkv import SnapKV
 from baselines.streaming_llm import StreamingLLM
 from echokv import UsageError
-from eval import subsets
 from eval.errors import UserError
+from eval.inputs import subsets
 from eval.plan import Cell
 from scripts.benchmarks import against_kvpress, shares
 from scripts.benchmarks.bench import Bench, load

@@ -11,6 +11,7 @@ import sys
 import traceback
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from unittest import mock
 
 import pytest
@@ -36,10 +37,16 @@ that the second column names, MODEL that of a working model. Runs have results=D
 WITH_HYDRA = {"run.py": program.main, "eval.analysis": analysis.main}  # which read their arguments from sys.argv
 
 
+def module_of(name: str) -> ModuleType:
+    """Return the module that `python -m` runs: of a package its `__main__`."""
+    module = importlib.import_module(name)
+    return importlib.import_module(f"{name}.__main__") if hasattr(module, "__path__") else module
+
+
 def called(name: str, arguments: list[str]) -> tuple[int, str]:
     """Run a program in this process and return its exit status and what it wrote to standard error."""
     said = io.StringIO()
-    main = WITH_HYDRA.get(name) or partial(importlib.import_module(name).main, arguments)
+    main = WITH_HYDRA.get(name) or partial(module_of(name).main, arguments)
     with (
         contextlib.redirect_stderr(said),
         contextlib.redirect_stdout(io.StringIO()),

@@ -13,8 +13,10 @@ import pytest
 
 import run as program
 from echokv import UsageError, load_model
-from eval import data, examples, latex, prompts, runner, score, status, store, subsets
+from eval import runner, score, status, store
 from eval.errors import UserError, printable
+from eval.inputs import data, examples, prompts, subsets
+from eval.tables import latex
 from tests.test_configs import composed
 
 ROOT = Path(__file__).parent.parent

@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from eval import statistics
 from eval.analysis import figures, report
 from eval.analysis.outcomes import AXES, COLUMNS, VALUES, outcomes
 from eval.analysis.study import Study
 from eval.errors import UserError
+from eval.scoring import statistics
 
 SETTING = ["series", "method", "budget", "x"]
 

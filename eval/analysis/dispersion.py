@@ -12,11 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from eval import statistics, subsets
 from eval.analysis import figures, report
 from eval.analysis.outcomes import VALUES, outcomes
 from eval.analysis.study import Study, loader
 from eval.errors import UserError
+from eval.inputs import subsets
+from eval.scoring import statistics
 
 DISPERSED = ("syn_facts", "syn_hops", "syn_summary")  # tasks whose pieces of evidence `data.dispersion` places
 KEYS = ["dataset", "facts", "number"]  # what is the same example at every dispersion

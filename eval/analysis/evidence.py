@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from echokv import Selection
-from eval import prompts
 from eval.errors import UserError
-from eval.examples import Example, by_subset
-from eval.truncation import Encoded, token_spans
+from eval.inputs import prompts
+from eval.inputs.examples import Example, by_subset
+from eval.inputs.truncation import Encoded, token_spans
 
 ANNOTATED = "annotated"
 STAND_IN = "answer string (stand-in)"

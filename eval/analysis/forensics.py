@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from eval import paper, statistics, subsets
 from eval.analysis import figures, report
 from eval.analysis.outcomes import outcomes
 from eval.analysis.study import Study
 from eval.errors import UserError
+from eval.inputs import subsets
+from eval.scoring import statistics
+from eval.tables import paper
 
 SETTING = ["method", "budget"]
 

@@ -19,10 +19,11 @@ from torch import Tensor
 from echokv import Lookahead, Prefill, Selection, Session
 from echokv.scores import attention_mass
 from echokv.selection import top_k
-from eval import paper, statistics
 from eval.analysis import figures, report
 from eval.analysis.study import Case, Study, collect
 from eval.errors import UserError
+from eval.scoring import statistics
+from eval.tables import paper
 
 ROWS = {"stage1_only": "frozen", "echokv": "refreshed"}  # of the paper's table
 MEASURES = ("overlap", "pooled", "joint")

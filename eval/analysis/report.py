@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from eval import layout, statistics
 from eval.errors import UserError
-from eval.latex import escape
+from eval.scoring import statistics
+from eval.tables import layout
+from eval.tables.latex import escape
 
 _TITLES = {"stage1_only": "EchoKV, frozen"}  # what the row is in these comparisons
 EXAMPLE = ["dataset", "_id"]  # the same `_id` may stand in two tasks

@@ -13,18 +13,18 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from echokv import Lookahead, Needs, Prefill, UsageError, load_model, prefill
-from eval import examples
 from eval.asked import Asked
-from eval.collect import Run
 from eval.errors import UserError
-from eval.examples import Data, Example
+from eval.inputs import examples
+from eval.inputs.examples import Data, Example
+from eval.inputs.truncation import Encoded
 from eval.plan import Cell, Protocol, cells, union_of_needs
 from eval.progress import Reporter
 from eval.provenance import provenance
 from eval.runner import missing
 from eval.store import RunKey, Store, check_writable
-from eval.tables import model_name
-from eval.truncation import Encoded
+from eval.tables.build import model_name
+from eval.tables.collect import Run
 
 Load = Callable[[], tuple[Any, Any]]
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from eval import cells, selections
-from eval.collect import Run
+from eval import selections
 from eval.report.numbers import name_of, ordered, plain
-from eval.tables import Selected
+from eval.tables import cells
+from eval.tables.collect import Run
+from eval.tables.options import Selected
 
 SHOWN = ("pred", "score", "new_tokens", "prefill_seconds", "selection_seconds", "decode_seconds", "entries", "bytes")
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eval import cells
 from eval.errors import UserError
-from eval.metrics import Edit
 from eval.report import analyses, answers, groups, numbers
 from eval.report.groups import Group
+from eval.scoring.metrics import Edit
 from eval.store import digest
-from eval.tables import Selected
+from eval.tables import cells
+from eval.tables.options import Selected
 
 HERE = Path(__file__).parent
 MARK = '<meta name="generator" content="eval.report">'  # in index.html: the folder is a report

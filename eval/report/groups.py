@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from eval import cells, collect, store
-from eval.collect import Run
+from eval import store
 from eval.errors import UserError
-from eval.metrics import Edit
-from eval.presets import edit_of
+from eval.scoring.metrics import Edit
 from eval.store import digest
-from eval.tables import Selected
+from eval.tables import cells, collect
+from eval.tables.collect import Run
+from eval.tables.options import Selected
+from eval.tables.presets import edit_of
 
 _ALIKE = ("data", "model", "protocol")  # what runs of one table share
 
@@ -45,7 +46,7 @@ def select(group: Group, results: Path, edit: Edit | None) -> Selected:
     """Read and score a group's answers.
 
     Raises:
-        UserError: as `eval.collect.answers`.
+        UserError: as `eval.tables.collect.answers`.
     """
     answers = collect.answers(group.runs, group.preset)
     scored = cells.scored(answers.frame, edit or edit_of(answers.preset), results / "scores")

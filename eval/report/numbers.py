@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from eval import cells, gates, layout, statistics, subsets, tables
-from eval.collect import Key, Run
+from eval.inputs import subsets
 from eval.report.groups import Group
-from eval.tables import Selected
+from eval.scoring import statistics
+from eval.tables import cells, gates, layout
+from eval.tables.build import describe, model_name
+from eval.tables.collect import Key, Run
+from eval.tables.options import Selected
 
 FIELDS = (
     "score", "standard_error", "low", "high", "n", "records", "paper", "entries", "bytes",
@@ -49,9 +52,9 @@ def table(group: Group, selected: Selected) -> dict[str, Any]:
     return {
         "data": group.data,
         "model": group.model,
-        "name": tables.model_name(selected.answers.runs[0]),
+        "name": model_name(selected.answers.runs[0]),
         "preset": group.preset,
-        "caption": tables.describe(frame, selected),
+        "caption": describe(frame, selected),
         "notes": notes,
         "fields": FIELDS,
         "tasks": [task(name) for name in selected.tasks],

@@ -80,7 +80,7 @@ def halves(bench: Bench) -> Measured:
 
 def _examples(bench: Bench) -> Iterator[tuple[Any, Any]]:
     """Synthetic examples of short answers, with the protocol they are asked under."""
-    from eval import examples
+    from eval.inputs import examples
     from eval.plan import Protocol
 
     wanted = [f"data.length={bench.options.synthetic}", f"subset=[{','.join(TASKS)}]"]

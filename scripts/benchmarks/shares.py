@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from eval import subsets
 from eval.errors import UserError
+from eval.inputs import subsets
 
 from .bench import METHODS, Bench
 from .measured import Measured, Row, power_law, shortest

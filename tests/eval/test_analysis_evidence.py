@@ -11,12 +11,13 @@ from baselines.full import FullKV
 from baselines.pyramidkv import PyramidKV
 from baselines.snapkv import SnapKV
 from echokv import EchoKV, Press, Selection
-from eval import subsets, synthetic
+from eval import synthetic
 from eval.analysis import evidence, outcomes
 from eval.errors import UserError
-from eval.examples import Example
-from eval.prompts import template
-from eval.truncation import encode
+from eval.inputs import subsets
+from eval.inputs.examples import Example
+from eval.inputs.prompts import template
+from eval.inputs.truncation import encode
 from tests import twin
 from tests.policies import as_lists, shared_prefill, trace
 from tests.twin_model import decode

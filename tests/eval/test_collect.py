@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from eval import cells, collect, compare, paper, score, show, tables
+from eval import compare, score, show
 from eval.errors import UserError
 from eval.report import __main__ as report
+from eval.tables import __main__ as tables
+from eval.tables import cells, collect, paper
 from tests.eval.stores import answer, pattern, write
 
 TWO = {"hotpotqa": pattern(2, 4), "trec": pattern(1, 4)}

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from eval import anomaly, cells, collect, compare, subsets
+from eval import anomaly, compare
+from eval.inputs import subsets
+from eval.tables import cells, collect
 from tests.eval.stores import pattern, write
 
 

@@ -16,9 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval import data, subsets
 from eval.errors import UserError
+<<<<<<< HEAD
 from tests.hub import COMMIT, serving
+=======
+from eval.inputs import data, subsets
+>>>>>>> regroup
 
 RECORD: dict[str, Any] = {
     "_id": "a",
@@ -193,7 +196,7 @@ def test_the_hubs_archive(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_environments_hub_is_used(hub: str, tmp_path: Path) -> None:
-    code = "from eval.data import longbench; print(longbench('qasper').source)"
+    code = "from eval.inputs.data import longbench; print(longbench('qasper').source)"
     environment = {**os.environ, "HF_ENDPOINT": hub, "HF_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

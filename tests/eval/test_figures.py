@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from eval import cells, figures
+from eval import figures
 from eval.report import groups
+from eval.tables import cells
 from tests.eval.stores import pattern, write
 
 

@@ -14,7 +14,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from eval.data import REPOSITORY, read_jsonl
+from eval.inputs.data import REPOSITORY, read_jsonl
 from scripts import join_evidence
 from tests.hub import COMMIT, serving
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from eval import memory, score, subsets
+from eval import score
 from eval.errors import UserError
+from eval.inputs import subsets
+from eval.scoring import memory
 
 ROWS: list[dict[str, Any]] = [
     {"pred": "The whale is blue. It swims.", "answers": ["A blue whale swims."], "all_classes": None},

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from eval import metrics, rouge_l, subsets
 from eval.errors import UserError
+from eval.inputs import subsets
+from eval.scoring import metrics, rouge_l
 
 # Left out for their time: Rouge-L over these takes 25 s. The golden lines hold samples of all four.
 SLOW = ("gov_report", "multi_news", "dureader", "vcsum")
@@ -317,11 +318,11 @@ def test_wrong_input_is_told() -> None:
 
 def test_english_metrics_load_neither_torch_nor_jieba() -> None:
     code = (
-        "import sys, eval.score, eval.data, eval.truncation; "
+        "import sys, eval.score, eval.inputs.data, eval.inputs.truncation; "
         "print(sorted({'torch', 'jieba', 'transformers', 'lm_eval', 'pandas'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    noisy = "from eval.metrics import qa_f1_zh; print(qa_f1_zh('北京', '北京'))"
+    noisy = "from eval.scoring.metrics import qa_f1_zh; print(qa_f1_zh('北京', '北京'))"
     done = subprocess.run([sys.executable, "-c", noisy], capture_output=True, text=True, check=True)
     assert (done.stdout.strip(), done.stderr) == ("1.0", "")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from eval import paper, paper_check
-from eval.paper import Claim
+from eval import paper_check
+from eval.tables import paper
+from eval.tables.paper import Claim
 
 CELLS = dict(paper.cells())
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval import metrics, prompts, subsets
-from eval.data import read_jsonl
 from eval.errors import UserError
+from eval.inputs import prompts, subsets
+from eval.inputs.data import read_jsonl
+from eval.scoring import metrics
 
 ALL = subsets.expand(["all"])
 

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from eval import runner, selections
 from eval.errors import UserError
-from eval.examples import load
+from eval.inputs.examples import load
 from eval.store import stored
 from tests.test_configs import composed
 

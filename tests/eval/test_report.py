@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval import statistics
 from eval.errors import UserError
 from eval.report import __main__ as command
 from eval.report import serve
 from eval.report.build import HERE, build
+from eval.scoring import statistics
 from tests.eval import kept
 from tests.eval.stores import pattern, write
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from eval import score, subsets
+from eval import score
 from eval.errors import UserError
+from eval.inputs import subsets
 
 ROW: dict[str, Any] = {"pred": "Ann", "answers": ["Ann"], "all_classes": None, "length": 3}
 OWN: dict[str, Any] = {**ROW, "_id": "a", "dataset": "qasper", "model": "m", "preset": "paper"}

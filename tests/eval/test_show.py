@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from eval import show
-from eval.layout import Entry, Row, Table
 from eval.selections import Prompt
+from eval.tables.layout import Entry, Row, Table
 from tests.eval import kept
 from tests.eval.stores import pattern, write
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from eval import statistics
+from eval.scoring import statistics
 
 SCORES = st.lists(st.sampled_from([-1.0, -0.5, -0.1, 0.0, 0.1, 0.2, 1.0]), min_size=1, max_size=5)
 

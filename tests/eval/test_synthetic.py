@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval import subsets
 from eval.errors import UserError
+from eval.inputs import subsets
 from eval.synthetic import TASKS, make
 from eval.synthetic.layout import Piece, join, scatter, weave
 from eval.synthetic.prose import Filler, draw, people

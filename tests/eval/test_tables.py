@@ -13,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval import compare, data, gates, latex, layout, show, subsets, tables
-from eval.layout import Entry, Row, Table
+from eval import compare, show
+from eval.inputs import data, subsets
 from eval.report import groups, numbers
+from eval.tables import __main__ as tables
+from eval.tables import gates, latex, layout
+from eval.tables.layout import Entry, Row, Table
 from tests.eval.stores import answer, pattern, write
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,8 +10,10 @@ import torch
 
 from baselines.laq import LAQ
 from echokv import EchoKV, Prefill, Press, UsageError
-from eval import answering, collect, subsets
+from eval import answering
+from eval.inputs import subsets
 from eval.runner import run
+from eval.tables import collect
 from eval.together import choose, in_halves
 from tests.eval.test_runner import GRID, SMALL, stored
 from tests.models import tiny

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from eval import prompts, truncation
 from eval.errors import UserError
+from eval.inputs import prompts, truncation
 
 MERGES = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("a", "b"), ("ab", "c")]
 TEMPLATE = "{{ bos_token }}[I]{{ messages[0]['content'] | trim }}[/I]{% if add_generation_prompt %} {% endif %}"

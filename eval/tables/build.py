@@ -1,24 +1,19 @@
-"""Tables 3, 4 and 5 from stored answers: `python -m eval.tables table3 --model smollm2 --data jsonl`.
-
-Writes NAME.csv (every number of every cell), NAME.tex and NAME.md to RESULTS/tables and prints the last. With
---by-length also NAME-by-length.csv: LongBench-E's scores by the records' length in words.
-"""
+"""The paper's Tables 3, 4 and 5: what each of them shows, and the same from stored answers."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from eval import cells, collect, gates, latex, subsets
-from eval.collect import Answers, Run
-from eval.errors import UserError, command
-from eval.layout import Table, layout, markdown, title
-from eval.presets import edit_of
+from eval.errors import UserError
+from eval.inputs import subsets
+from eval.tables import cells, gates
+from eval.tables.collect import Run
+from eval.tables.layout import Table, layout, title
+from eval.tables.options import Selected
 
 
 @dataclass(frozen=True)
@@ -40,42 +35,6 @@ TABLES = {
 }
 
 
-@dataclass(frozen=True)
-class Selected:
-    """The answers that a command chose, the same scored, and the table's tasks."""
-
-    answers: Answers
-    scored: pd.DataFrame
-    tasks: list[str]
-
-
-def options(parser: argparse.ArgumentParser, against: bool = True) -> None:
-    """Add the options by which answers are chosen and scored."""
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored answers")
-    parser.add_argument("--model", help="label of the model, such as smollm2")
-    parser.add_argument("--data", default="longbench", help="source of the records: longbench, jsonl or synthetic")
-    parser.add_argument("--subset", nargs="+", help="only these subsets or groups of subsets")
-    parser.add_argument("--preset", help="only answers made under this preset")
-    parser.add_argument("--where", nargs="+", default=[], metavar="NAME=VALUE", help="only runs with these settings")
-    parser.add_argument("--edit", choices=("difflib", "levenshtein"), help="edit similarity (default: the preset's)")
-    if against:
-        parser.add_argument("--against", default="laq", help="method of the paired differences")
-
-
-def select(chosen: argparse.Namespace, model: str) -> Selected:
-    """Read and score the answers that the options name.
-
-    Raises:
-        UserError: as `eval.collect`, and for an unknown subset, method or malformed option.
-    """
-    where = dict(setting(text) for text in chosen.where)
-    names = list(subsets.expand(chosen.subset)) if chosen.subset else None
-    runs = collect.find(chosen.results, chosen.data, chosen.model or model, where)
-    answers = collect.answers(runs, chosen.preset, names)
-    scored = cells.scored(answers.frame, chosen.edit or edit_of(answers.preset), chosen.results / "scores")
-    return Selected(answers, scored, cells.columns(scored, names))
-
-
 def build(name: str, selected: Selected, against: str, errors: bool) -> tuple[Table, pd.DataFrame]:
     """Return a table and its cells.
 
@@ -83,7 +42,7 @@ def build(name: str, selected: Selected, against: str, errors: bool) -> tuple[Ta
         UserError: none of the table's methods was run.
     """
     definition = TABLES[name]
-    answers = _restricted(selected.scored, definition)
+    answers = restricted(selected.scored, definition)
     everything = cells.cells(answers, selected.tasks, against)
     shown = definition.shown or selected.tasks
     kept = everything[everything["subset"].isin([*shown, cells.AVERAGE])]
@@ -133,36 +92,12 @@ def write_files(folder: Path, name: str, texts: Mapping[str, str]) -> None:
         raise UserError(f"cannot write to {folder} ({error.strerror}): choose another --results") from error
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = argparse.ArgumentParser(prog="python -m eval.tables", description="Tables 3, 4 and 5 of the paper.")
-    parser.add_argument("name", choices=TABLES)
-    parser.add_argument("--no-errors", action="store_true", help="print no standard errors")
-    parser.add_argument("--by-length", action="store_true", help="write LongBench-E's scores by length as well")
-    options(parser)
-    return command(parser, arguments, _write)
+def restricted(answers: pd.DataFrame, definition: Definition) -> pd.DataFrame:
+    """Return the answers that the table shows.
 
-
-def setting(text: str) -> tuple[str, str]:
-    """Split NAME=VALUE. Raises UserError for anything else."""
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise UserError(f"--where {text!r}: write NAME=VALUE, such as method.workspace=1024")
-    return name, value
-
-
-def _write(chosen: argparse.Namespace) -> None:
-    selected = select(chosen, TABLES[chosen.name].model)
-    table, frame = build(chosen.name, selected, chosen.against, not chosen.no_errors)
-    folder, texts = chosen.results / "tables", {"tex": latex.render(table), "md": markdown(table)}
-    if chosen.by_length:
-        lengths = cells.by_length(_restricted(selected.scored, TABLES[chosen.name]))
-        write_files(folder, f"{chosen.name}-by-length", {"csv": lengths.to_csv(index=False)})
-    write_files(folder, chosen.name, {"csv": frame.to_csv(index=False), **texts})
-    print(texts["md"])
-
-
-def _restricted(answers: pd.DataFrame, definition: Definition) -> pd.DataFrame:
+    Raises:
+        UserError: there are none.
+    """
     wanted = ~answers["method"].isin(COMPONENTS)
     if definition.methods is not None:
         wanted = answers["method"].isin(definition.methods)
@@ -199,7 +134,3 @@ def _stored(table: pd.DataFrame) -> list[str]:
                 f"to {most['entries']:,.0f} ({title(most['method'])}) on average."
             )
     return said
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,11 +13,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from eval import metrics, rouge_l, score
+from eval import score
 from eval.errors import UserError
-from eval.metrics import Edit
+from eval.inputs.subsets import Subset
+from eval.scoring import metrics, rouge_l
+from eval.scoring.metrics import Edit
 from eval.store import digest
-from eval.subsets import Subset
 
 SLOW = ("rouge", "rouge_zh")
 

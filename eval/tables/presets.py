@@ -8,8 +8,8 @@ from typing import Any, cast
 from omegaconf import OmegaConf
 
 from eval.errors import UserError
-from eval.metrics import Edit
-from eval.subsets import CONF
+from eval.inputs.subsets import CONF
+from eval.scoring.metrics import Edit
 
 _RULES = ("chat", "truncation", "stop", "min_length")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from eval import subsets
-from eval.cells import AVERAGE, key_of
+from eval.inputs import subsets
+from eval.tables.cells import AVERAGE, key_of
 
 MISSING = "--"
 TITLES = {  # rows of a table in this order; a method without a title comes last under its own name
@@ -61,7 +61,7 @@ class Table:
 def layout(
     name: str, caption: str, cells: pd.DataFrame, shown: Sequence[str], notes: Iterable[str], errors: bool
 ) -> Table:
-    """Arrange cells (`eval.cells.cells`) as rows per budget, with one column a task and one for the average.
+    """Arrange cells (`eval.tables.cells.cells`) as rows per budget, with one column a task and one for the average.
 
     shown: the tasks that have a column; a cell that is not there is printed as `MISSING`.
     errors: whether standard errors are printed.

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from eval import memory, paper, score, statistics, subsets
-from eval.collect import MEASURED, Key, label
+from eval import score
 from eval.errors import UserError
-from eval.metrics import Edit
+from eval.inputs import subsets
+from eval.scoring import memory, statistics
+from eval.scoring.metrics import Edit
+from eval.tables import paper
+from eval.tables.collect import MEASURED, Key, label
 
 AVERAGE = "average"  # the `subset` of a row that averages all tasks
 
@@ -21,7 +24,7 @@ AVERAGE = "average"  # the `subset` of a row that averages all tasks
 def scored(frame: pd.DataFrame, edit: Edit, kept: Path) -> pd.DataFrame:
     """Add `score` (percent) and, for code, `other_edit`: the score by the other edit similarity.
 
-    kept: folder in which scores that take long are kept (`eval.memory`).
+    kept: folder in which scores that take long are kept (`eval.scoring.memory`).
 
     Raises:
         UserError: a score that is not a number.

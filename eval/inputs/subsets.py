@@ -1,4 +1,4 @@
-"""The tasks: what LongBench fixes for each of its subsets, read from `conf/subsetss/NAME.yaml`.
+"""The tasks: what LongBench fixes for each of its subsets, read from `conf/subsets/NAME.yaml`.
 
 LongBench-E holds other records of the same tasks: `hotpotqa_e` is `hotpotqa` with its own record count, which
 stands in `conf/longbench_e.yaml`.
@@ -16,7 +16,7 @@ import yaml
 
 from eval.errors import UserError, nearest
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
+CONF = Path(__file__).resolve().parents[2] / "conf"
 
 # The order of the columns in the tables of the KV-cache papers (EchoKV, Tables 3 and 4).
 ENGLISH = (
@@ -33,7 +33,7 @@ class Subset:
     name: str
     column: str  # short title in tables
     group: str  # column group in tables
-    metric: str  # key of `eval.metrics.METRICS`
+    metric: str  # key of `eval.scoring.metrics.METRICS`
     language: str
     max_new_tokens: int
     first_line: bool  # score the prediction's first line alone

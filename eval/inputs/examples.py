@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from eval import prompts, subsets, synthetic
-from eval.data import Loaded, load_folder, longbench
+from eval import synthetic
 from eval.errors import UserError
+from eval.inputs import prompts, subsets
+from eval.inputs.data import Loaded, load_folder, longbench
+from eval.inputs.subsets import Subset
 from eval.store import digest
-from eval.subsets import Subset
 
 Source = Callable[[str], Loaded]
 

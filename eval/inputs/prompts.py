@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from eval import subsets
 from eval.errors import UserError, nearest
+from eval.inputs import subsets
 
 _FIELD = re.compile(r"\{(context|input)\}")
 

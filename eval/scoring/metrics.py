@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from rapidfuzz import fuzz
 
-from eval import rouge_l
 from eval.errors import UserError, nearest
-from eval.subsets import Subset
+from eval.inputs.subsets import Subset
+from eval.scoring import rouge_l
 
 Metric = Callable[[str, str, Sequence[str] | None], float]
 Edit = Literal["difflib", "levenshtein"]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 from zipfile import BadZipFile, ZipFile
 
-from eval import subsets
 from eval.errors import UserError, nearest
+from eval.inputs import subsets
 
 Record = dict[str, Any]
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-FOLDER = Path(__file__).resolve().parent.parent / "results" / "paper"
+FOLDER = Path(__file__).resolve().parents[2] / "results" / "paper"
 TABLE_OF_MODEL = {"mistral": 3, "qwen": 4}
 
 

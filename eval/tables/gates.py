@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from eval import paper, subsets
-from eval.collect import Run, label
+from eval.inputs import subsets
+from eval.tables import paper
+from eval.tables.collect import Run, label
 
 BAND = 0.5
 PROMPT_LIMIT = 31_500  # tokens at which prompts were most probably cut for Tables 3 and 4: SnapKV's and LAQ's limit

@@ -1,0 +1,59 @@
+"""The options by which a command's answers are chosen, and the answers that they name, scored."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from eval.errors import UserError
+from eval.inputs import subsets
+from eval.tables import cells, collect
+from eval.tables.collect import Answers
+from eval.tables.presets import edit_of
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The answers that a command chose, the same scored, and the table's tasks."""
+
+    answers: Answers
+    scored: pd.DataFrame
+    tasks: list[str]
+
+
+def options(parser: argparse.ArgumentParser, against: bool = True) -> None:
+    """Add the options by which answers are chosen and scored."""
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored answers")
+    parser.add_argument("--model", help="label of the model, such as smollm2")
+    parser.add_argument("--data", default="longbench", help="source of the records: longbench, jsonl or synthetic")
+    parser.add_argument("--subset", nargs="+", help="only these subsets or groups of subsets")
+    parser.add_argument("--preset", help="only answers made under this preset")
+    parser.add_argument("--where", nargs="+", default=[], metavar="NAME=VALUE", help="only runs with these settings")
+    parser.add_argument("--edit", choices=("difflib", "levenshtein"), help="edit similarity (default: the preset's)")
+    if against:
+        parser.add_argument("--against", default="laq", help="method of the paired differences")
+
+
+def select(chosen: argparse.Namespace, model: str) -> Selected:
+    """Read and score the answers that the options name.
+
+    Raises:
+        UserError: as `eval.tables.collect`, and for an unknown subset, method or malformed option.
+    """
+    where = dict(setting(text) for text in chosen.where)
+    names = list(subsets.expand(chosen.subset)) if chosen.subset else None
+    runs = collect.find(chosen.results, chosen.data, chosen.model or model, where)
+    answers = collect.answers(runs, chosen.preset, names)
+    scored = cells.scored(answers.frame, chosen.edit or edit_of(answers.preset), chosen.results / "scores")
+    return Selected(answers, scored, cells.columns(scored, names))
+
+
+def setting(text: str) -> tuple[str, str]:
+    """Split NAME=VALUE. Raises UserError for anything else."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UserError(f"--where {text!r}: write NAME=VALUE, such as method.workspace=1024")
+    return name, value
