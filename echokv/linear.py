@@ -2,7 +2,8 @@
 
 torch hands them to MKL, which multiplies a single row on one thread only and reaches a third of an AMD core's speed
 with the dozen rows of a decode step. Here a few rows are multiplied with pieces of the weights, side by side, and
-more go to oneDNN, which comes with torch as well. The sums are the same to float32's rounding.
+some more go to oneDNN, which comes with torch as well. A prompt's many rows are left to torch: oneDNN gains little
+there and would keep code for every length. The sums are the same to float32's rounding.
 """
 
 import math
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 FEW = 4  # rows up to which pieces are faster than oneDNN
+MANY = 64  # rows from which on oneDNN gains little
 PIECES = 16  # at most so many: enough for each core to have some
 
 
@@ -46,7 +48,8 @@ class _Linear(TorchFunctionMode):
 
 
 def _suits(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
-    return x.is_cpu and weight.is_cpu and x.dtype == weight.dtype == torch.float32 and weight.is_contiguous()
+    here = x.is_cpu and weight.is_cpu and x.dtype == weight.dtype == torch.float32
+    return here and 0 < x.numel() <= MANY * x.shape[-1] and weight.is_contiguous()
 
 
 def quick(model: Any) -> AbstractContextManager[Any]:

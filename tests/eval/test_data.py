@@ -17,11 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eval.errors import UserError
-<<<<<<< HEAD
-from tests.hub import COMMIT, serving
-=======
 from eval.inputs import data, subsets
->>>>>>> regroup
+from tests.hub import COMMIT, serving
 
 RECORD: dict[str, Any] = {
     "_id": "a",
