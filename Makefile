@@ -3,8 +3,9 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 SETTINGS := $(filter-out PYTHON=%,$(MAKEOVERRIDES))
-# What the tables' own commands need of them.
-CHOSEN := $(foreach name,model data results,$(if $($(name)),--$(name) $($(name))))
+# What the commands that read stored answers take of them.
+RESULTS := $(if $(results),--results $(results))
+CHOSEN := $(foreach name,model data preset results,$(if $($(name)),--$(name) $($(name))))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint clean bench tables table3 table4 table5 compare paper-check anomaly
@@ -66,13 +67,13 @@ sweep: setup  ## Table 3 over Slurm: make sweep 'subset=hotpotqa,qasper' 'shard=
 	$(PY) run.py -m hydra/launcher=slurm $(if $(experiment),,experiment=table3) $(SETTINGS)
 
 status: setup  ## what is done, running and missing in results/, from the store alone
-	$(PY) -m eval.status
+	$(PY) -m eval.status $(results)
 
 report: setup  ## results/report/: tables, curves and single examples as a page that opens from disk
-	$(PY) -m eval.report
+	$(PY) -m eval.report $(RESULTS)
 
 figures: setup  ## the curves as PDF and PNG
-	$(PY) -m eval.figures
+	$(PY) -m eval.figures $(RESULTS)
 
 screenshots: setup  ## the README's pictures, from a real SmolLM2 run
 	$(PY) scripts/screenshots.py

@@ -26,7 +26,6 @@ class H2O(Press):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.choice("queries", ("all", "window"))
         self.at_least("window", 1)
 
     @property

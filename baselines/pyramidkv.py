@@ -23,7 +23,6 @@ class PyramidKV(SnapKV):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least("beta", 1)
-        self.choice("total", ("floor", "exact"))
 
     def layer_budgets(self, budget: int, prefill: Prefill) -> list[int]:
         """Tokens per layer, windows included; uniform while the prompt is shorter than 2C."""

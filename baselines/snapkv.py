@@ -25,7 +25,6 @@ class SnapKV(Press):
         super().__post_init__()
         self.at_least("window", 1)
         self.odd("kernel")
-        self.choice("pooling", ("max", "avg", "none"))
 
     @property
     def needs(self) -> Needs:

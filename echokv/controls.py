@@ -40,10 +40,6 @@ class OracleRefresh(EchoKV):
 
     observe: Literal["same", "next"] = "same"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.choice("observe", ("same", "next"))
-
     def rescore(self, done: Round, prefill: Prefill) -> list[Float[Tensor, "heads L"]]:
         whole = Selection.everything(prefill.layers, prefill.groups, prefill.length)
         oracle = prefill.session(whole, record=True)

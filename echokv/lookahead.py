@@ -62,10 +62,6 @@ class Lookahead(Press):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.choice("pooling", ("max", "avg", "none"))
-        self.choice("bootstrap", ("proposals", "window"))
-        self.choice("mask", ("official", "none"))
-        self.choice("eos", ("stop", "continue"))
         for field in ("steps", "anchors", "window"):
             self.at_least(field, 1)
         self.odd("kernel")

@@ -1,14 +1,15 @@
 """What an eviction policy is."""
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, get_type_hints
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from echokv.errors import UsageError
+from echokv.fields import fits, words
 from echokv.prefill import Needs, Prefill
 from echokv.scores import Pooling, Precision, attention_mass, pool, protect, sum_groups
 from echokv.selection import Selection, top_k
@@ -20,7 +21,8 @@ Granularity = Literal["kv_head", "query_head"]
 class Press:
     """A policy that decides, once after the prefill, which prompt tokens stay in the cache.
 
-    A method writes `score`, and where it wants them `needs`, `least_budget` and `layer_budgets`.
+    A method writes `score`, and where it wants them `needs`, `least_budget` and `layer_budgets`. Its fields' values
+    are held against their annotations; what else they must be, it says in `__post_init__`.
 
     granularity: "kv_head" selects once per KV head and stores G heads; "query_head" selects per query head
         and stores H heads, as implementations that repeat the keys before scoring do.
@@ -32,8 +34,8 @@ class Press:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
-        self.choice("granularity", ("kv_head", "query_head"))
-        self.choice("precision", ("float32", "legacy"))
+        for field in fields(self):
+            self.typed(field.name)
 
     @property
     def needs(self) -> Needs:
@@ -114,20 +116,22 @@ class Press:
             scores.append(protect(pool(self.by_head(mass, prefill), kernel, pooling), window))
         return scores
 
-    def choice(self, field: str, allowed: Sequence[str]) -> None:
-        """Raise UsageError unless the field has one of the allowed values."""
-        value = getattr(self, field)
-        if value not in allowed:
-            raise UsageError(f"{type(self).__name__}.{field} is '{value}'; it must be {' or '.join(allowed)}")
+    def typed(self, field: str) -> None:
+        """Raise UsageError unless the field's value is of the type that it is annotated with."""
+        value, kind = getattr(self, field), get_type_hints(type(self))[field]
+        if not fits(value, kind):
+            raise UsageError(f"{type(self).__name__}.{field} is {value!r}; it must be {words(kind)}")
 
     def at_least(self, field: str, least: int) -> None:
         """Raise UsageError if the field is below a limit."""
+        self.typed(field)
         value = getattr(self, field)
         if value is None or value < least:
             raise UsageError(f"{type(self).__name__}.{field} is {value}; it must be at least {least}")
 
     def odd(self, field: str) -> None:
         """Raise UsageError unless the field is odd and positive: an even kernel has no middle."""
+        self.typed(field)
         value = getattr(self, field)
         if value < 1 or value % 2 == 0:
             raise UsageError(f"{type(self).__name__}.{field} is {value}; it must be odd and positive")

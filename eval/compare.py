@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from eval.errors import UserError, command, nearest
+from eval.errors import command
 from eval.inputs import subsets
 from eval.scoring import statistics
 from eval.tables import cells, gates, paper
 from eval.tables.build import describe, model_name
 from eval.tables.layout import title
-from eval.tables.options import options, select
+from eval.tables.options import check_against, options, select
 
 POWER, ALPHA = 0.8, 0.05
 
@@ -119,9 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(chosen: argparse.Namespace) -> str:
     selected = select(chosen, "mistral")
     scored, tasks = selected.scored, selected.tasks
-    methods = sorted(set(scored["method"]))
-    if chosen.against not in methods:
-        raise UserError(f"--against {chosen.against!r} was not run{nearest(chosen.against, methods)}")
+    check_against(chosen.against, scored["method"], default=False)
     compared = cells.cells(scored, tasks, chosen.against)
     two = scored[scored["method"].isin(("echokv", "laq"))]
     whose = model_name(selected.answers.runs[0])

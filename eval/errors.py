@@ -1,6 +1,7 @@
 """The one exception that stands for a user's mistake, how a command tells it, and the hint for a misspelt name."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -19,15 +20,21 @@ class UserError(Exception):
 def command(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], None]
 ) -> int:
-    """Parse a command line, do its work and return the exit status: 1 with one line on stderr for a UserError, else 0.
+    """Parse a command line, do its work and return the exit status: 1 with one line on stderr for a UserError
+    or a reader of the output that has ended, else 0.
 
     arguments: None for those of the process. Commands that compose a configuration have `eval.mistakes.command`.
     """
     chosen = parser.parse_args(arguments)
     try:
         work(chosen)
+        sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        print("error: what reads the output has ended", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own flush at its end fails again
         return 1
     return 0
 

@@ -1,14 +1,15 @@
 """Figures for a paper: `python -m eval.figures` writes PDF and PNG of budget curves, costs and paired differences.
 
-One folder RESULTS/figures/DATA-MODEL-PRESET a table; methods in the paper's order, told apart by marker and dash as
-well as by colour.
+One folder RESULTS/figures/DATA-MODEL-PRESET a table, with the settings behind it in which it differs from another of
+that name; methods in the paper's order, told apart by marker and dash as well as by colour.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from eval.errors import UserError, command
 from eval.inputs import subsets
 from eval.report import groups, numbers
 from eval.tables import cells, layout
+from eval.tables.options import AGAINST, check_against
 
 COLOURS = ("#5b6675", "#8a5a2b", "#c26a00", "#1f83b8", "#00806a", "#b04a86", "#c23b22", "#6a55b5", "#0b4f9c")
 TALL, WIDE = 2.2, 2.6  # inches of a panel
-COSTS = {"bytes": "stored MB per answer", "seconds": "seconds per answer"}
+COSTS = {"bytes": "stored MB per answer", "seconds": "seconds per answer, share of its batch"}
+DRAWN = ("budgets", "costs", "differences")
+_PLACES = tuple((dx, dy) for far in (5, 9, 14) for dx, dy in ((far, 2), (far, -7), (-far, 2), (-far, -7), (0, far)))
 
 
 def look(method: str) -> dict[str, Any]:
@@ -54,16 +58,14 @@ def curves(frame: pd.DataFrame, tasks: Sequence[str]) -> Any:
         panel.minorticks_off()
         panel.set_title(_task(task), fontsize=9)
         panel.set(xlabel="budget (tokens per head)", ylabel="score")
-    return _finished(figure, axes, len(tasks))
+    return _finished(figure, axes, len(tasks), "bands: 95% intervals")
 
 
 def costs(frame: pd.DataFrame, task: str = cells.AVERAGE) -> Any:
-    """Score against stored bytes and against seconds; one mark a method and budget, bars are 95% intervals."""
+    """Score against stored bytes and against seconds; one mark a method and budget, numbers are budgets."""
     own = frame[frame["subset"] == task].copy()
     own["bytes"] /= 1e6
     own["seconds"] = own[["prefill_seconds", "selection_seconds", "decode_seconds"]].sum(axis=1)
-    from matplotlib.ticker import LogLocator, NullLocator
-
     figure, axes = figures.panels(2, width=3.4, height=2.8)
     for panel, (cost, label) in zip(axes, COSTS.items(), strict=True):
         for method, part in _by_method(own):
@@ -71,16 +73,53 @@ def costs(frame: pd.DataFrame, task: str = cells.AVERAGE) -> Any:
             style = look(method)
             panel.plot(part[cost], part["score"], label=_title(method), markersize=5, linewidth=0.8, **style)
             panel.vlines(part[cost], part["low"], part["high"], color=style["color"], linewidth=0.8, alpha=0.6)
-            for row in part.dropna(subset=["budget"]).itertuples():
-                where = (getattr(row, cost), row.score)
-                panel.annotate(row.budget, where, textcoords="offset points", xytext=(4, 3), fontsize=6)
-        if own[cost].max() > 4 * own[cost].min():
+        low, high = own[cost].min(), own[cost].max()
+        if log := high > 4 * low > 0:
             panel.set_xscale("log")
-            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            panel.xaxis.set_major_formatter("{x:g}")
-            panel.xaxis.set_minor_locator(NullLocator())
-        panel.set(xlabel=label, ylabel=f"score, {_task(task)}")
-    return _finished(figure, axes, 2)
+            ticks = _ticks(low, high)
+            panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            panel.minorticks_off()
+        panel.set(xlabel=f"{label} (log scale)" if log else label, ylabel=f"score, {_task(task)}")
+    _finished(figure, axes, 2, "numbers: budgets; bars: 95% intervals")
+    figure.draw_without_rendering()  # now it is known where the marks lie
+    for panel, cost in zip(axes, COSTS, strict=True):
+        _name_budgets(panel, own, cost)
+    return figure
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers between two that are more than four-fold apart: at least three, of the fewest digits."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+        ticks = [digit * 10.0**decade for decade in decades for digit in digits]
+        within = [tick for tick in ticks if low <= tick <= high]
+        if len(within) >= 3:
+            break
+    return within
+
+
+def _name_budgets(panel: Any, own: pd.DataFrame, cost: str) -> None:
+    """Write each mark's budget beside it, where it covers neither a mark nor another budget; else leave it out."""
+    points = panel.transData.transform(own[[cost, "score"]].to_numpy(dtype="float64")) * 72 / panel.figure.dpi
+    taken = [(x - 3, y - 3, x + 3, y + 3) for x, y in points]
+    for (x, y), row in zip(points, own.itertuples(), strict=True):
+        if pd.isna(row.budget):
+            continue
+        wide = 4 * len(str(row.budget))  # points, at this size of the letters
+        for dx, dy in _PLACES:
+            left = x + dx - (wide if dx < 0 else 0 if dx else wide / 2)
+            box = (left, y + dy, left + wide, y + dy + 6)
+            if not any(_cross(box, other) for other in taken):
+                taken.append(box)
+                where, by = (getattr(row, cost), row.score), (left - x, dy)
+                colour = look(row.method)["color"]
+                panel.annotate(row.budget, where, textcoords="offset points", xytext=by, fontsize=6, color=colour)
+                break
+
+
+def _cross(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two boxes (left, bottom, right, top) have a place in common."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def differences(selected: Any, method: str, tasks: Sequence[str]) -> Any:
@@ -106,34 +145,39 @@ def differences(selected: Any, method: str, tasks: Sequence[str]) -> Any:
         panel.set(xlabel=f"points more than {_title(method)}")
     for panel in axes[len(tasks) :]:
         panel.remove()
+    figure.suptitle("paired differences with 95% intervals", fontsize=8)
     return figure
 
 
-def write(results: Path, against: str) -> list[Path]:
-    """Write the figures of every table and return their folders.
+def write(results: Path, against: str) -> Iterator[Path]:
+    """Write the figures of every table and yield their folders; what was left out of one is told on stderr.
 
     Raises:
-        UserError: no answers, or a folder that cannot be written to.
+        UserError: no answers, none of the method to compare with, or a folder that cannot be written to.
     """
-    made = []
-    for group in groups.find(results):
+    found = groups.find(results)
+    check_against(against, {run.method for group in found for run in group.runs})
+    for group in found:
         selected = groups.select(group, results, None)
         frame = cells.cells(selected.scored, selected.tasks, against="")
         present = [task for task in (*selected.tasks, cells.AVERAGE) if task in set(frame["subset"])]
-        folder = results / "figures" / f"{group.data}-{group.model}-{group.preset}"
+        folder = results / "figures" / group.name
         drawn = {"budgets": curves(frame, present)}
         if cells.AVERAGE in present:
             drawn["costs"] = costs(frame)
-        if against in set(frame["method"]):
+        if {against} < set(frame["method"]):  # and another to compare with it
             drawn["differences"] = differences(selected, against, present)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, figure in drawn.items():
                 figures.save(figure, folder, name)
+            for path in (folder / f"{name}.{ending}" for name in {*DRAWN} - {*drawn} for ending in ("pdf", "png")):
+                path.unlink(missing_ok=True)  # of earlier answers or of another --against
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}): choose another --results") from error
-        made.append(folder)
-    return made
+        for run in group.left_out:
+            print(f"left out of {folder.name}: {run}", file=sys.stderr)
+        yield folder
 
 
 def _by_method(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -152,13 +196,17 @@ def _turned(found: dict[str, Any], left: str, right: str, task: str) -> tuple[fl
     return None
 
 
-def _finished(figure: Any, axes: Sequence[Any], used: int) -> Any:
+def _finished(figure: Any, axes: Sequence[Any], used: int, said: str) -> Any:
+    """Remove the panels that are not used and put a legend above that begins with what else a reader must know."""
     for panel in axes[used:]:
         panel.remove()
     handles = {
         text: handle for panel in axes[:used] for handle, text in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=7, frameon=False, fontsize=8)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside upper center", ncols=7, frameon=False, fontsize=8, title=said,
+        title_fontsize=8,
+    )  # fmt: skip
     return figure
 
 
@@ -178,8 +226,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
     parser = argparse.ArgumentParser(prog="python -m eval.figures", description="Figures for a paper, PDF and PNG.")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored answers")
-    parser.add_argument("--against", default="laq", help="method of the paired differences")
-    return command(parser, arguments, lambda chosen: print(*write(chosen.results, chosen.against), sep="\n"))
+    parser.add_argument("--against", default=AGAINST, help="method of the paired differences")
+    return command(parser, arguments, _print)
+
+
+def _print(chosen: argparse.Namespace) -> None:
+    for folder in write(chosen.results, chosen.against):
+        print(folder, flush=True)
 
 
 if __name__ == "__main__":

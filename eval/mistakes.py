@@ -69,14 +69,11 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}; choose a writable folder with results=PATH"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, name = error.missing_cfg_file.rpartition("/")
-        if name.startswith("submitit_"):
-            return "sweeps over Slurm or local tasks need hydra-submitit-launcher: pip install -e '.[slurm]'"
-        return f"unknown {group} '{name}'{nearest(name, (path.stem for path in (CONF / group).glob('*.yaml')))}"
+        return _unknown_choice(error.missing_cfg_file)
     if isinstance(error, OverrideParseException):
         return f"cannot read '{error.override}': write name=value, and lists as name=[a,b]"
-    if isinstance(error, ConfigCompositionException) and (key := re.search(r"'([^']+)'", str(error))):
-        return _unknown_key(key[1].split("=")[0].lstrip("+~"))
+    if isinstance(error, ConfigCompositionException) and (message := _of_an_override(error)):
+        return message
     if isinstance(error, HydraException | OmegaConfBaseException):
         return " ".join(str(error).split())
     return None
@@ -95,16 +92,52 @@ def _of_a_sweep(error: BaseException) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), type(error).__name__)
 
 
-def _unknown_key(key: str) -> str:
-    known = {str(name) for name in OmegaConf.load(CONF / "config.yaml")} | {
-        p.name for p in CONF.iterdir() if p.is_dir()
-    }
-    known -= {"defaults", "hydra"}
+def _unknown_choice(path: str) -> str:
+    """path: GROUP/NAME of a YAML that is not there; of a model also GROUP/FOLDER or GROUP/HUB_NAME."""
+    group, _, name = path.rpartition("/")
+    if name.startswith("submitit_"):
+        return "sweeps over Slurm or local tasks need hydra-submitit-launcher: pip install -e '.[slurm]'"
+    if group.startswith("model/"):
+        given = path.removeprefix("model/")
+        return f"model={given}: model= names a YAML of conf/model; write model.name={given} for a folder or hub name"
+    return f"unknown {group} '{name}'{nearest(name, (path.stem for path in (CONF / group).glob('*.yaml')))}"
+
+
+def _of_an_override(error: ConfigCompositionException) -> str | None:
+    """What is wrong with a name=value that Hydra can read."""
+    text = str(error)
+    if several := re.search(r"(Ambiguous value for argument|Sweep parameters) '(.+)'", text):
+        return _several(several[2], listed=several[1].startswith("Ambiguous"))
+    if not (key := re.search(r"'([^']+)'", text)):
+        return None
+    add = re.search(r"To append to your config use (\+.+)", text)
+    # The part of the name that is missing: methods.NAME of a method, methods.NAME.FIELD of a field.
+    missing = getattr(error.__cause__, "full_key", None) or ""
+    return _unknown_key(key[1].split("=")[0].lstrip("+~"), missing, add[1] if add else "")
+
+
+def _several(override: str, listed: bool) -> str:
+    """listed: whether the values are a plain list such as 128,256, not Hydra's choice(...) or range(...)."""
+    key, _, values = override.partition("=")
+    if not listed or key in _groups() - {"method"}:
+        return f"'{override}' are several values: add -m, which makes one job of each"
+    return f"'{override}' are several values: write {key}=[{values}], or add -m for one job each"
+
+
+def _groups() -> set[str]:
+    """The groups of settings that are chosen by name; conf/subsets is read by the subsets' own module."""
+    return {path.name for path in CONF.iterdir() if path.is_dir()} - {"hydra", "subsets"}
+
+
+def _unknown_key(key: str, missing: str, add: str) -> str:
     if "." not in key:
+        known = {str(name) for name in OmegaConf.load(CONF / "config.yaml")} - {"defaults", "hydra"} | _groups()
         return f"unknown setting '{key}'{nearest(key, known)}"
     group = key.split(".")[0]
+    if group == "methods" and add and missing.count(".") > 1:
+        return f"unknown setting '{key}': the method's YAML has no such field; if its class has it, {add} adds it"
     if group == "methods":
-        return f"unknown setting '{key}': the method is not chosen by method=, or its YAML has no such field"
+        return f"unknown setting '{key}': the method is not chosen by method="
     # An analysis is described by an experiment; every other group of settings has a folder of its own.
     folder = "experiment" if group == "analysis" else group
     return f"unknown setting '{key}': no such field in the chosen conf/{folder}/*.yaml"

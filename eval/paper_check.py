@@ -6,11 +6,13 @@ comparison is of decimals as printed; a number agrees if rounding the unrounded 
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from eval.errors import command
 from eval.tables import paper
 from eval.tables.paper import Claim
 
@@ -72,8 +74,15 @@ def report(sections: Mapping[str, list[Finding]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the report; the paper's inconsistencies are findings, not errors, so the exit status is 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m eval.paper_check", description="The paper's cells, marks and statements against each other."
+    )
+    return command(parser, arguments, lambda _: print(_checked()))
+
+
+def _checked() -> str:
     cells = paper.cells()
     sections = {
         "averages": list(averages(cells)),
@@ -81,8 +90,7 @@ def main() -> int:
         "bold marks": list(marks(cells, paper.bold())),
         "statements of the text": list(statements(cells, paper.claims())),
     }
-    print(report(sections))
-    return 0
+    return report(sections)
 
 
 def _check(cells: Mapping[str, Decimal], claim: Claim) -> str:

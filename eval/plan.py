@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from hydra.errors import InstantiationException
 from hydra.utils import get_class, instantiate
@@ -15,11 +15,17 @@ from echokv import Needs, Press, UsageError
 from eval.errors import UserError
 from eval.inputs.examples import Data
 from eval.inputs.subsets import Subset
+from eval.inputs.truncation import Order
+from eval.scoring.metrics import Edit
 from eval.store import RunKey, Store
 
-CHAT = ("none", "official", "all")
-STOP = ("eos", "official")
-MIN_LENGTH = ("none", "official", "all")
+RULES = {  # a preset's fields that name a rule; `edit` is for the scores of what a run answers
+    "chat": ("none", "official", "all"),
+    "truncation": get_args(Order),
+    "stop": ("eos", "official"),
+    "min_length": ("none", "official", "all"),
+    "edit": get_args(Edit),
+}
 
 
 @dataclass(frozen=True)
@@ -49,13 +55,16 @@ class Protocol:
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> Protocol:
-        """Raises UserError for a value that names no rule."""
+        """Raises UserError for a value that names no rule, and for a prompt limit that is no number of tokens."""
         preset, model = config["preset"], config["model"]
-        for field, allowed in (("chat", CHAT), ("stop", STOP), ("min_length", MIN_LENGTH)):
-            if preset[field] not in allowed:
-                raise UserError(f"preset.{field} is {preset[field]!r}; use {', '.join(allowed)}")
-        rules = {field: preset[field] for field in ("chat", "truncation", "stop", "min_length")}
-        return cls(**rules, prompt_limit=model["prompt_limit"], template_options=model["template_options"])
+        for field, allowed in RULES.items():
+            if preset.get(field) not in allowed:
+                raise UserError(f"preset.{field} is {preset.get(field)!r}; use {', '.join(allowed)}")
+        limit = model["prompt_limit"]
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 2:
+            raise UserError(f"model.prompt_limit is {limit!r}; give a whole number of tokens, at least 2")
+        rules = {field: preset[field] for field in RULES if field != "edit"}
+        return cls(**rules, prompt_limit=limit, template_options=model["template_options"])
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ class Cell:
 def cells(config: dict[str, Any], data: Data, protocol: Protocol) -> list[Cell]:
     """Every method at every budget. Raises UserError for settings or budgets a method has no meaning for."""
     made = []
-    for name, settings in config["methods"].items():
+    for name, settings in _methods(config).items():
         press = _press(name, settings)
         for budget in [None] if not press.takes_budget else budgets(config["budget"]):
             try:
@@ -87,12 +96,30 @@ def cells(config: dict[str, Any], data: Data, protocol: Protocol) -> list[Cell]:
     return made
 
 
+def _methods(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The chosen methods' settings. Raises UserError if there are none, or if a method's YAML put them elsewhere."""
+    if astray := config.get("method"):  # where Hydra puts a YAML that names no package
+        files = [f"{name}.yaml" for name, content in astray.items() if isinstance(content, dict)]
+        raise UserError(f"{', '.join(files) or 'a YAML'} of conf/method: its first line must be '# @package methods'")
+    methods: dict[str, dict[str, Any]] = config.get("methods") or {}
+    if not methods:
+        raise UserError("no method is chosen; give method=snapkv, or several as method=[snapkv,echokv]")
+    for name, settings in methods.items():
+        if not isinstance(settings, dict) or "_target_" not in settings:
+            raise UserError(
+                f"methods.{name} names no class: choose the method by method=, or write _target_: CLASS into its YAML"
+            )
+    return methods
+
+
 def _press(name: str, settings: dict[str, Any]) -> Press:
     target = settings["_target_"]
     try:
         kind = get_class(target)
     except Exception as error:  # whatever importing it may raise
-        raise UserError(f"method {name}: there is no class {target} ({str(error).splitlines()[0]})") from error
+        cause = error.__cause__ or error  # Hydra's own error only says that there was one
+        why = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
+        raise UserError(f"method {name}: there is no class {target} ({why})") from error
     if not issubclass(kind, Press):  # told before anything is called
         raise UserError(f"method {name}: {target} is not a Press")
     try:
@@ -128,7 +155,13 @@ def _store(config: dict[str, Any], data: Data, protocol: Protocol, method: str, 
     if model["dtype"] not in ("float32", "float64"):
         # In half precision a near tie may fall differently in a batch of another size.
         identity["decode_rows"] = config["decode_rows"]
-    return Store(Path(config["results"]), RunKey(data.name, model["label"], method, budget, identity))
+    return Store(_root(config["results"]), RunKey(data.name, model["label"], method, budget, identity))
+
+
+def _root(results: Any) -> Path:
+    if not isinstance(results, str) or not results.strip():
+        raise UserError(f"results is {results!r}; name a folder, such as results=./results")
+    return Path(results)
 
 
 def _weights(model: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,8 @@ def run(config: dict[str, Any]) -> None:
     """
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries; what fails in the end is told
     inputs = data.load(config["data"], config["subset"], config["limit"], config["shard"])
+    if not inputs.sizes:
+        raise UserError("subset is an empty list; give a name or a group, or leave it out for all that the data has")
     protocol = Protocol.of(config)
     rows = batch_size(config["decode_rows"])
     if not isinstance(config["decode_graph"], bool):
@@ -50,8 +52,9 @@ def run(config: dict[str, Any]) -> None:
     todo = list(missing(grid, inputs.examples))
     asked = len(grid) * len(inputs.examples)
     left = sum(len(lacking) for _, lacking in todo)
-    print(f"{asked - left} of {asked} answers are stored, {left} to do", file=sys.stderr)
     recorder = Recorder.of(config, grid, inputs.examples)
+    unseen = f"; selections of {len(recorder.unseen)} examples to record" if recorder and recorder.unseen else ""
+    print(f"{asked - left} of {asked} answers are stored, {left} to do{unseen}", file=sys.stderr)
     try:
         if todo or (recorder and recorder.unseen):
             check_writable(Path(config["results"]))

@@ -1,6 +1,7 @@
 """Results in the terminal: `python -m eval.show` for the tables, `python -m eval.show EXAMPLE` for one example.
 
-An example's prompt is shaded by how many (layer, head) pairs keep each token; stretches that none keeps are folded.
+An example's prompt is shaded by how many (layer, head) pairs keep each token; stretches that none keeps are folded. In
+a file or a pipe, which have no colours, marks stand for the shades.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
-from rich.style import Style
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -21,78 +23,65 @@ from eval import selections, store
 from eval.errors import UserError, command, nearest
 from eval.inputs import subsets
 from eval.report import groups
-from eval.selections import FINAL, Prompt, Step
+from eval.selections import FINAL, Step
+from eval.shading import key, shaded
 from eval.tables import collect, layout
 from eval.tables.build import build
 from eval.tables.collect import Run
 from eval.tables.options import setting
 
-LEVELS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)  # shares of the pairs above which a stronger shade is used
-SHADES = ("#17324d", "#1a4166", "#1d5080", "#205f99", "#246fb3", "#2a80cc", "#3191e6")
-AROUND = 6  # tokens shown around one that is kept
 
-
-def table_of(made: layout.Table) -> Table:
-    """A table as printed: bold the best, underlined the second best of a budget, standard errors beside."""
-    shown = Table(title=f"{made.name}: {made.caption}", title_justify="left", caption="\n".join(made.notes))
-    shown.caption_justify = "left"
+def table_of(made: layout.Table, columns: Sequence[int]) -> Table:
+    """Some columns of a table: bold the best, underlined the second best of a budget, standard errors beside."""
+    shown = Table()
     shown.add_column("Method", no_wrap=True)
-    shown.add_column("B", justify="right")
-    for column in made.columns:
-        shown.add_column(Text(column), justify="right", no_wrap=True)
+    shown.add_column("B", justify="right", no_wrap=True)
+    for column in columns:
+        shown.add_column(Text(made.columns[column]), justify="right", no_wrap=True)
     for block in made.blocks:
         for row in block:
-            shown.add_row(Text(row.title), row.budget, *map(_entry, row.entries))
+            shown.add_row(Text(row.title), row.budget, *(_entry(row.entries[column]) for column in columns))
         shown.add_section()
     return shown
+
+
+def print_table(made: layout.Table, console: Console) -> None:
+    """Print a table, below each other the groups of tasks that do not fit beside each other."""
+    console.print(Text(f"{made.name}: {made.caption}", style="italic"))
+    for columns in _fitting(made, console):
+        shown = table_of(made, columns)
+        shown.width = _width(shown, console)  # where even one column is wider than the terminal, it stays whole
+        console.print(shown, crop=False)
+    for note in made.notes:
+        console.print(Text(note, style="dim"))
+    console.print()
+
+
+def _fitting(made: layout.Table, console: Console) -> list[list[int]]:
+    """The columns as parts that each fit the terminal: groups of tasks together, one by one where they do not fit."""
+
+    def fits(columns: Sequence[int]) -> bool:
+        return _width(table_of(made, columns), console) <= console.width
+
+    places = iter(range(len(made.columns)))
+    groups = [*(list(islice(places, width)) for _, width in made.groups), list(places)]
+    parts: list[list[int]] = [[]]
+    for group in groups:
+        for some in [group] if fits(group) else [[column] for column in group]:
+            if parts[-1] and not fits([*parts[-1], *some]):
+                parts.append([])
+            parts[-1] += some
+    return parts
+
+
+def _width(table: Table, console: Console) -> int:
+    """The width at which nothing of a table is cut."""
+    return Measurement.get(console, console.options.update(width=10_000), table).maximum
 
 
 def _entry(entry: layout.Entry) -> Text:
     text = Text(entry.text, style={1: "bold", 2: "underline"}.get(entry.place, ""))
     return text.append(f" ±{entry.error}", style="not bold not underline dim") if entry.error else text
-
-
-def shaded(prompt: Prompt, shares: np.ndarray, answers: Sequence[str], whole: bool) -> Text:
-    """A prompt with shaded tokens, its evidence underlined and its answers bold.
-
-    shares: float [length], the share of pairs that keep each token. whole: fold nothing.
-    """
-    evidence = np.zeros(len(prompt.pieces), dtype=bool)
-    for first, last in prompt.evidence:
-        evidence[first:last] = True
-    said = _answers(prompt.pieces, answers)
-    near = np.convolve((shares > 0) | evidence, np.ones(2 * AROUND + 1), mode="full")[AROUND:-AROUND] > 0
-    text, folded = Text(), 0
-    for piece, share, is_evidence, is_answer, show in zip(prompt.pieces, shares, evidence, said, near, strict=True):
-        if not (show or whole):
-            folded += 1
-            continue
-        if folded:
-            text.append(f" [{folded} tokens that none keeps] ", style="dim italic")
-            folded = 0
-        level = sum(share > least for least in LEVELS)
-        style = Style(
-            color="#f0f4fa" if level else None,
-            bgcolor=SHADES[level - 1] if level else None,
-            underline=bool(is_evidence),
-            bold=bool(is_answer),
-        )
-        text.append(piece.replace("\n", "↵\n") if level else piece, style=style)
-    return text.append(f" [{folded} tokens that none keeps]", style="dim italic") if folded else text
-
-
-def _answers(pieces: Sequence[str], answers: Sequence[str]) -> np.ndarray:
-    """bool [length]: the tokens of every place where an answer stands, whatever its case."""
-    text = "".join(pieces).lower()
-    ends = np.cumsum([len(piece) for piece in pieces])
-    marks = np.zeros(len(pieces), dtype=bool)
-    for answer in (answer.strip().lower() for answer in answers):
-        at = text.find(answer) if answer else -1
-        while at >= 0:
-            first, last = np.searchsorted(ends, [at, at + len(answer) - 1], side="right")
-            marks[first : last + 1] = True
-            at = text.find(answer, at + len(answer))
-    return marks
 
 
 def example(chosen: argparse.Namespace, console: Console) -> None:
@@ -112,13 +101,9 @@ def example(chosen: argparse.Namespace, console: Console) -> None:
     head.append(f"\n{run.label}, {shown}, {step.length} tokens, {pairs} (layer, head) pairs")
     console.print(head)
     console.print(Text(f"accepted: {' | '.join(answer['answers'])}\nanswered: {answer['pred'].strip()}"))
-    key = Text("kept by: ")
-    for least, colour in zip(LEVELS, SHADES, strict=True):
-        key.append(f" >{100 * least:.0f}% ", style=Style(color="#f0f4fa", bgcolor=colour))
-    console.print(
-        key.append("  ").append("evidence", style="underline").append("  ").append("answer", style="bold"), ""
-    )
-    console.print(shaded(prompt, shares, answer["answers"], chosen.whole))
+    colour = console.color_system is not None and not console.no_color
+    console.print(key(colour), "")
+    console.print(shaded(prompt, shares, answer["answers"], chosen.whole, colour))
 
 
 def _found(chosen: argparse.Namespace) -> tuple[Run, str, dict[str, Any], dict[str, Any]]:
@@ -190,10 +175,10 @@ def tables_of(chosen: argparse.Namespace, console: Console) -> None:
         if any(value not in (None, getattr(group, name)) for name, value in asked.items()):
             continue
         selected = groups.select(group, chosen.results, None)
-        made, _ = build("table3", selected, "laq", not chosen.no_errors)
+        made, _ = build("table3", selected, "laq", not chosen.no_errors, group.apart)
         name = f"{group.data} {group.model} {group.preset}"
         notes = (*made.notes, *(f"Left out: {run}." for run in group.left_out))
-        console.print(table_of(layout.Table(name, made.caption, made.groups, made.columns, made.blocks, notes)))
+        print_table(replace(made, name=name, notes=notes), console)
         shown += 1
     if not shown:
         raise UserError(f"no such answers in {chosen.results}: check --data, --model and --preset")

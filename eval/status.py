@@ -1,7 +1,7 @@
 """How far the runs in a results folder are: `python -m eval.status [RESULTS] [--subsets english] [--watch]`.
 
-All is read from the store: what is answered, what each run set out to answer, and what answers have cost. A subset
-that no run has begun is unknown to it; name such subsets with --subsets.
+All is read from the store: what is answered, what each run set out to answer, and what answers have cost. A method at
+a budget is to have what its own runs set out to answer, and the subsets named with --subsets.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,17 +24,32 @@ from rich.text import Text
 
 from eval import store
 from eval.errors import UserError, command
-from eval.inputs import subsets
+from eval.inputs import examples, subsets
 
 FRESH = 600.0  # seconds since its last answer in which a process counts as running
+
+Counted = tuple[int, float | None, float | None]  # answers, their mean seconds of prefill, and of what comes after it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one process set out to answer: examples by subset, all shards together, and which shard is its own."""
+
+    sizes: dict[str, int]
+    shard: str | None
+
+    def share(self, subset: str) -> int:
+        """How many examples of the subset are its own."""
+        part, parts = examples.parse_shard(self.shard)
+        return len(range(self.sizes.get(subset, 0))[part::parts])
 
 
 @dataclass(frozen=True)
 class Progress:
     """One method and budget on one subset.
 
-    running: processes that stored an answer here lately. prefill, own: mean seconds of an example's prefill, which
-    all methods share, and of this method's selection and decoding; None without any answer.
+    running: processes that stored an answer here lately and have more to do. prefill, own: mean seconds of an example's
+    prefill, which all methods share, and of this method's selection and decoding; None without any answer.
     """
 
     model: str  # DATA/MODEL, as in the store
@@ -123,43 +138,62 @@ def _watch(results: Path, wanted: Sequence[str], seconds: float) -> None:
 
 
 def _of_model(model: Path, folders: Sequence[Path], wanted: Sequence[str]) -> Iterator[Progress]:
-    expected = {name: subsets.load(name).records or 0 for name in wanted}
-    found = {}
-    for folder in folders:
-        for name, size in _planned(folder).items():
-            expected[name] = max(size, expected.get(name, 0))
-        for name in store.stored_subsets(folder):
-            sizes = tuple(path.stat().st_size for path in store.parts(folder, name))
-            found[folder, name] = _counted(folder, name, sizes)
-            expected[name] = max(found[folder, name][0], expected.get(name, 0))
-    usual = max(expected.values(), default=0)  # for a synthetic task that no run has begun
+    plans = {folder: _plans(folder) for folder in folders}
+    found = {folder: _found(folder) for folder in folders}
+    done = {folder: {name: counted[0] for name, counted in found[folder].items()} for folder in folders}
+    own = {folder: _largest([done[folder], *(plan.sizes for plan in plans[folder].values())]) for folder in folders}
+    asked = _asked(wanted, _largest(own.values()))
     labels = [folder.name.rpartition("-")[0] for folder in folders]
     for folder, label in zip(folders, labels, strict=True):
         cell = label if labels.count(label) == 1 else folder.name
-        for name in expected:
-            size = expected[name] or usual
-            done, prefill, own = found.get((folder, name), (0, None, None))
-            running = _running(folder, name) if done < size else 0
-            yield Progress(
-                f"{model.parent.name}/{model.name}", cell.replace("-", " "), name, done, size, running, prefill, own
-            )
+        for name in {**asked, **own[folder]}:
+            size = max(asked.get(name, 0), own[folder].get(name, 0))
+            number, prefill, seconds = found[folder].get(name, (0, None, None))
+            running = _running(folder, name, plans[folder]) if number < size else 0
+            about = f"{model.parent.name}/{model.name}", cell.replace("-", " "), name
+            yield Progress(*about, number, size, running, prefill, seconds)
 
 
-def _planned(folder: Path) -> dict[str, int]:
-    """How many examples of each subset the runs of a folder set out to answer, all their shards together."""
-    sizes: dict[str, int] = {}
+def _plans(folder: Path) -> dict[str, Plan]:
+    """What the processes of a folder set out to do, by the random names that they drew."""
+    plans: dict[str, Plan] = {}
     for path in folder.glob("runs/*.json"):
         try:
-            planned = json.loads(path.read_text(encoding="utf-8"))["examples"]
-            for name, size in planned.items():
-                sizes[subsets.load(name).name] = max(int(size), sizes.get(name, 0))
+            made_by = json.loads(path.read_text(encoding="utf-8"))
+            sizes = {subsets.load(name).name: int(size) for name, size in made_by["examples"].items()}
+            shard = made_by.get("config", {}).get("shard")
+            plans[path.stem] = Plan(sizes, None if shard is None else str(shard))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # only the plan is lost, not an answer
-    return sizes
+    return plans
+
+
+def _found(folder: Path) -> dict[str, Counted]:
+    """What is stored of each subset in a folder."""
+    files = {name: store.parts(folder, name) for name in store.stored_subsets(folder)}
+    return {name: _counted(folder, name, tuple(path.stat().st_size for path in own)) for name, own in files.items()}
+
+
+def _asked(wanted: Sequence[str], known: Mapping[str, int]) -> dict[str, int]:
+    """How many examples the subsets named by hand have: the official number, or what a run of the model set out for.
+
+    A synthetic task that no run has begun is taken to have as many as the largest subset known.
+    """
+    usual = max(known.values(), default=0)
+    return {name: max(subsets.load(name).records or 0, known.get(name, 0)) or usual for name in wanted}
+
+
+def _largest(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The largest of several numbers by name."""
+    most: dict[str, int] = {}
+    for numbers in several:
+        for name, number in numbers.items():
+            most[name] = max(number, most.get(name, 0))
+    return most
 
 
 @cache
-def _counted(folder: Path, subset: str, sizes: tuple[int, ...]) -> tuple[int, float | None, float | None]:
+def _counted(folder: Path, subset: str, sizes: tuple[int, ...]) -> Counted:
     """Count the answers and average their costs; `sizes` of the files tell whether anything was added."""
     answers = store.stored(folder, subset).values()
     prefills = [answer["prefill_seconds"] for answer in answers if "prefill_seconds" in answer]
@@ -167,8 +201,23 @@ def _counted(folder: Path, subset: str, sizes: tuple[int, ...]) -> tuple[int, fl
     return len(answers), fmean(prefills) if prefills else None, fmean(owns) if owns else None
 
 
-def _running(folder: Path, subset: str) -> int:
-    return sum(time.time() - path.stat().st_mtime < FRESH for path in store.parts(folder, subset))
+def _running(folder: Path, subset: str, plans: Mapping[str, Plan]) -> int:
+    """Count the processes that answered lately and whose shard lacks answers yet."""
+    files = [(path, plans.get(path.name.split(".")[1])) for path in store.parts(folder, subset)]
+    stored: dict[str | None, set[str]] = defaultdict(set)  # by shard: an earlier process may have begun it
+    for path, plan in files:
+        if plan:
+            stored[plan.shard] |= _ids(path, path.stat().st_size)
+    return sum(
+        time.time() - path.stat().st_mtime < FRESH and (plan is None or len(stored[plan.shard]) < plan.share(subset))
+        for path, plan in files
+    )
+
+
+@cache
+def _ids(path: Path, size: int) -> set[str]:
+    """The examples that a file answers; its `size` tells whether anything was added."""
+    return store.ids(path)
 
 
 def _table(name: str, lines: Sequence[Progress]) -> Iterator[Table | Text]:
@@ -180,7 +229,8 @@ def _table(name: str, lines: Sequence[Progress]) -> Iterator[Table | Text]:
     alike: dict[tuple[str, int, int, int], list[str]] = defaultdict(list)
     for line in lines:
         alike[line.subset, line.done, line.running, line.missing].append(line.cell)
-    for (subset, *numbers), group in alike.items():
+    order = list(dict.fromkeys(line.subset for line in lines))
+    for (subset, *numbers), group in sorted(alike.items(), key=lambda row: order.index(row[0][0])):
         who = f"all {len(cells)}" if len(group) == len(cells) > 1 else ", ".join(group)
         table.add_row(Text(subset), Text(who), *map(str, numbers))
     yield table

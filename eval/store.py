@@ -21,6 +21,7 @@ from typing import Any
 from eval.errors import UserError
 
 FORMAT = 1
+NAME = re.compile(r"\w[\w.+-]*")  # what may name a folder of answers
 _HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair, standing alone
 
 
@@ -57,7 +58,7 @@ class Store:
         archive of another SHA-256 lie beside it, or if a name in the key cannot be a folder's.
         """
         for name in (key.data, key.model, key.method):
-            if not re.fullmatch(r"\w[\w.+-]*", name):
+            if not NAME.fullmatch(name):
                 raise UserError(f"{name!r} cannot name a folder of answers; use letters, digits, '.', '+', '-' and '_'")
         self.key = key
         self.folder = root / key.path
@@ -132,6 +133,11 @@ def readable(text: str) -> Any:
 def parts(folder: Path, subset: str) -> list[Path]:
     """Return the files of a subset in a run's folder, in the order in which they count."""
     return sorted(path for path in folder.glob("*.jsonl") if path.name.split(".")[0] == subset)
+
+
+def ids(path: Path) -> set[str]:
+    """The `_id` of every answer in one file. Raises UserError for a line that is not an answer."""
+    return {answer["_id"] for answer in _lines(path, readable)}
 
 
 def stored_subsets(folder: Path) -> list[str]:

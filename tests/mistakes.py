@@ -3,142 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
-from tests.test_faults import KEY, answer
+from tests.flaws import (
+    GIVEN,
+    MISTRAL,
+    RECORD,
+    ROW,
+    SHORT,
+    Mistake,
+    a_file,
+    a_method,
+    again,
+    copied,
+    damaged,
+    edited,
+    lines,
+    model,
+    only_a_pickle,
+    record,
+    run,
+    score,
+    stores,
+)
 from tests.tiny import write
-
-RECORD = {
-    "_id": "1",
-    "input": "Which word?",
-    "context": "word " * 200,
-    "answers": ["word"],
-    "length": 200,
-    "dataset": "hotpotqa",
-    "language": "en",
-    "all_classes": None,
-}
-SHORT = "model.name={model} data.length=512 limit=1 subset=syn_fact"  # a run of one example
-GIVEN = "model.name={model} data=jsonl data.path={here}/records"
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A command with {here}, an empty folder, and {model}, that of a working model, and what its line has in it.
-
-    flaw, prepare: what is wrong in the folder, in words and in deeds. first: a run before it, which must work.
-    """
-
-    command: str
-    says: str
-    flaw: str = ""
-    prepare: Callable[[Path, Path], None] = lambda here, model: None
-    first: str | None = None
-    program: str = "run.py"
-
-
-def run(says: str, command: str) -> Mistake:
-    return Mistake(command, says)
-
-
-def lines(*content: object) -> Callable[[Path, Path], None]:
-    """Write records/hotpotqa.jsonl: strings as they are, all else as JSON."""
-
-    def prepare(here: Path, model: Path) -> None:
-        (here / "records").mkdir()
-        texts = [one if isinstance(one, str) else json.dumps(one) for one in content]
-        (here / "records" / "hotpotqa.jsonl").write_text("".join(f"{text}\n" for text in texts))
-
-    return prepare
-
-
-def record(flaw: str, says: str, *content: object) -> Mistake:
-    return Mistake(f"{GIVEN} subset=hotpotqa", says, flaw, lines(*content))
-
-
-def copied(changes: dict[str, object], weights: bool = True) -> Callable[[Path, Path], None]:
-    """Copy the model to {here}/other with changes in its configuration."""
-
-    def prepare(here: Path, model: Path) -> None:
-        (here / "other").mkdir()
-        for path in model.iterdir():
-            if weights or path.suffix != ".safetensors":
-                (here / "other" / path.name).write_bytes(path.read_bytes())
-        config = json.loads((here / "other" / "config.json").read_text()) | changes
-        (here / "other" / "config.json").write_text(json.dumps(config))
-
-    return prepare
-
-
-def model(flaw: str, says: str, prepare: Callable[[Path, Path], None]) -> Mistake:
-    return Mistake(SHORT.replace("{model}", "{here}/other"), says, flaw, prepare)
-
-
-def only_a_pickle(here: Path, model: Path) -> None:
-    copied({}, weights=False)(here, model)
-    (here / "other" / "pytorch_model.bin").write_bytes(b"not read")
-
-
-def damaged(here: Path, model: Path) -> None:
-    copied({})(here, model)
-    path = here / "other" / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:1000])
-
-
-def results(change: Callable[[Path], None]) -> Callable[[Path, Path], None]:
-    """Change the results of the first run; `change` gets the run's folder."""
-
-    def prepare(here: Path, model: Path) -> None:
-        change(next((here / "results").rglob("manifest.json")).parent)
-
-    return prepare
-
-
-def edited(pattern: str, old: str, new: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        for path in folder.glob(pattern):
-            path.write_text(path.read_text().replace(old, new))
-
-    return change
-
-
-def again(flaw: str, says: str, change: Callable[[Path], None]) -> Mistake:
-    return Mistake(SHORT, says, flaw, results(change), first=SHORT)
-
-
-def score(flaw: str, says: str, *content: object) -> Mistake:
-    return Mistake("{here}/rows.jsonl", says, flaw, rows(*content), program="eval.score")
-
-
-def a_file(name: str, content: bytes = b"") -> Callable[[Path, Path], None]:
-    def prepare(here: Path, model: Path) -> None:
-        (here / name).write_bytes(content)
-
-    return prepare
-
-
-def rows(*content: object) -> Callable[[Path, Path], None]:
-    return a_file("rows.jsonl", "".join(json.dumps(one) + "\n" for one in content).encode())
-
-
-def stores(*texts: str) -> Callable[[Path, Path], None]:
-    """Two stores, one and two, each with one answer of the text named."""
-
-    def prepare(here: Path, model: Path) -> None:
-        from eval.store import Store
-
-        for name, text in zip(("one", "two"), texts, strict=True):
-            Store(here / name, KEY).append("qasper", answer("a", text), {})
-        first, second = sorted(here.rglob("qasper.*.jsonl"))
-        second.rename(second.with_name(first.name))
-
-    return prepare
-
-
-MISTRAL = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
-ROW = {"pred": "Ann", "answers": ["Ann"], "all_classes": None, "length": 3, "_id": "a", "dataset": "qasper"}
 
 NAMES = [
     run("unknown model 'mistrall'; did you mean mistral?", "model=mistrall"),
@@ -148,13 +35,30 @@ NAMES = [
     run("unknown experiment 'demmo'; did you mean demo?", "experiment=demmo"),
     run("unknown data 'jsn'; did you mean jsonl?", "data=jsn"),
     run("unknown setting 'bugdet'; did you mean budget", "bugdet=128"),
-    run("unknown setting 'methods.echokv.step'", "methods.echokv.step=3"),
+    run("has no such field; if its class has it, +methods.echokv.step=3 adds it", "methods.echokv.step=3"),
     run("unknown setting 'methods.snapkv.window': the method is not chosen", "methods.snapkv.window=3"),
     run("unknown setting 'model.dtyp'", "model.dtyp=float32"),
     run("cannot read 'method=[a'", "method=[a"),
     run("unknown subset 'hotpot'; did you mean hotpotqa", "subset=hotpot"),
     run("unknown hydra/launcher 'slrm'; did you mean slurm?", "hydra/launcher=slrm"),
     run("unknown setting 'hydra.launcher.partitoin'", "hydra/launcher=slurm hydra.launcher.partitoin=gpu"),
+    run("unknown setting 'subsets'; did you mean subset", "subsets=trec"),
+    run("several values: write budget=[128,256], or add -m for one job each", "budget=128,256"),
+    run("several values: write method=[snapkv,laq], or", "method=snapkv,laq"),
+    run("several values: write subset=[syn_fact,syn_trec], or", "subset=syn_fact,syn_trec"),
+    run("'model=smollm2,mistral' are several values: add -m", "model=smollm2,mistral"),
+    run("'experiment=table3,table4' are several values: add -m", "experiment=table3,table4"),
+    run("'budget=range(64,128)' are several values: add -m", "budget=range(64,128)"),
+    run("write model.name=/models/foo for a folder or hub name", "model=/models/foo"),
+    run("write model.name=org/name for a folder or hub name", "model=org/name"),
+    run("no method is chosen; give method=snapkv", "method=[]"),
+    run("methods.echokv names no class: choose the method by method=", "method=snapkv +methods.echokv.windo=3"),
+    Mistake(
+        "hydra.searchpath=[file://{here}] method=[snapkv,keynorm]",
+        "keynorm.yaml of conf/method: its first line must be '# @package methods'",
+        "keynorm.yaml has no such line",
+        a_method("keynorm: {_target_: baselines.keynorm.KeyNorm}"),
+    ),
     run("'../up' cannot name a folder of answers", "model.label=../up"),
 ]
 VALUES = [
@@ -169,6 +73,10 @@ VALUES = [
     run("budget 8 is too small for PyramidKV: it needs at least 9", "method=pyramidkv budget=8"),
     run("budget 32 is too small for LAQ", "method=laq methods.laq.workspace=null budget=32"),
     run("EchoKV.steps is 1; it must be at least 2", "methods.echokv.steps=1"),
+    run("EchoKV.steps is 2.5; it must be a whole number", "methods.echokv.steps=2.5"),
+    run("EchoKV.steps is 'few'; it must be a whole number", "methods.echokv.steps=few"),
+    run("SnapKV.window is 'abc'; it must be a whole number", "method=snapkv methods.snapkv.window=abc"),
+    run("EchoKV.refresh_at is 4; it must be a list, each a whole number or null", "+methods.echokv.refresh_at=4"),
     run("EchoKV.workspace is 0; it must be at least 1", "methods.echokv.workspace=0"),
     run("EchoKV.eos is 'maybe'; it must be stop or continue", "methods.echokv.eos=maybe"),
     run("SnapKV.kernel is 4; it must be odd and positive", "method=snapkv methods.snapkv.kernel=4"),
@@ -181,6 +89,12 @@ VALUES = [
     run("length", "data.length=100"),
     run("data.records is 0", "data.records=0"),
     run("preset.chat is 'sometimes'", "preset.chat=sometimes"),
+    run("preset.edit is 'close'; use difflib, levenshtein", "preset.edit=close"),
+    run("preset.truncation is 'late'; use truncate_first, template_first", "preset.truncation=late"),
+    run("model.prompt_limit is 'abc'; give a whole number of tokens, at least 2", "model.prompt_limit=abc"),
+    run("model.prompt_limit is None", "model.prompt_limit=null inspect=1"),
+    run("subset is an empty list; give a name", "subset=[]"),
+    run("results is ''; name a folder", "results="),
     run("inspect is 0; give a whole number of examples, at least 1", "inspect=0"),
 ]
 MODELS = [
@@ -193,7 +107,7 @@ MODELS = [
     run("flash-attn is not installed", f"{SHORT} model.attention=flash_attention_2"),
     run("attention 'eagre' is unknown; use sdpa or flash_attention_2", f"{SHORT} model.attention=eagre"),
     run("dtype 'float8' is unknown", f"{SHORT} model.dtype=float8"),
-    run("a prompt limit of 1 tokens", f"{SHORT} model.prompt_limit=1"),
+    run("model.prompt_limit is 1; give a whole number of tokens, at least 2", f"{SHORT} model.prompt_limit=1"),
     run(
         "model folder /models/none does not exist: give an existing folder or a hub name",
         "model.name=/models/none limit=1 data.length=512",
@@ -255,7 +169,7 @@ RESULTS = [
         "for another text or other subset settings: use another results= folder",
         "answers to an earlier text of the same _id",
         lines({**RECORD, "context": "other " * 200}),
-        first="data=jsonl model.name={model} data.path={here}/hotpotqa.jsonl",
+        first="data=jsonl data.label=records model.name={model} data.path={here}/hotpotqa.jsonl",
     ),
 ]
 ANALYSES = [

@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +20,13 @@ import pytest
 import torch
 
 import run as program
+from echokv import Press, UsageError
+from eval import runner
 from eval.analysis import __main__ as analysis
-from tests.mistakes import GROUPS, RECORD, Mistake
+from eval.errors import UserError
+from tests.flaws import RECORD, Mistake
+from tests.mistakes import GROUPS
+from tests.test_configs import composed
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "errors.md"
@@ -123,6 +130,50 @@ def test_page_lists_them_all(outcomes: dict[Mistake, tuple[int, str]]) -> None:
         PAGE.parent.mkdir(exist_ok=True)
         PAGE.write_text(page, encoding="utf-8")
     assert page == present, f"{PAGE.name} was out of date and has been written anew: look at it and commit it"
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import nosuchmodule", "ModuleNotFoundError: No module named 'nosuchmodule'"),
+        ("class KeyNorm(Pres): pass", "NameError: name 'Pres' is not defined"),
+        ("class KeyNorm(:", "SyntaxError: "),
+        ("", "No module named 'keynorm_user.KeyNorm'"),
+    ],
+)
+def test_why_a_method_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, says: str) -> None:
+    (tmp_path / "keynorm_user.py").write_text(f"{code}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "keynorm_user", raising=False)
+    with pytest.raises(UserError, match="there is no class keynorm_user") as refused:
+        runner.run(composed("methods.echokv._target_=keynorm_user.KeyNorm", f"results={tmp_path}"))
+    assert says in str(refused.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfManyTypes(Press):
+    """A user's press with fields of every kind that a YAML can set, and one that it cannot."""
+
+    share: float = 0.5
+    label: str | None = None
+    strict: bool = False
+    layers: tuple[int, ...] = ()
+    hook: Callable[[], None] | None = None
+
+
+def test_fields_of_a_press_are_of_their_types() -> None:
+    OfManyTypes(share=1, label="a", strict=True, layers=[1, 2], hook=lambda: None)  # type: ignore[arg-type]
+    wrong = {
+        "share": ("half", "'half'; it must be a number"),
+        "label": (3, "3; it must be a text or null"),
+        "strict": (1, "1; it must be true or false"),
+        "layers": ([1, 2.5], "[1, 2.5]; it must be a list, each a whole number"),
+        "precision": ("double", "'double'; it must be float32 or legacy"),
+    }
+    for field, (value, says) in wrong.items():
+        with pytest.raises(UsageError, match="OfManyTypes") as refused:
+            OfManyTypes(**{field: value})  # type: ignore[arg-type]
+        assert str(refused.value) == f"OfManyTypes.{field} is {says}"
 
 
 def test_no_hub_access() -> None:

@@ -218,6 +218,50 @@ def test_settings_are_one_click_away(page: Any, root: Path) -> None:
     wait(page, "document.querySelector('.entry b').textContent.endsWith('MB')")
 
 
+def test_a_zero_difference_has_no_sign_of_an_error(page: Any, root: Path) -> None:
+    visit(page, root, "#/tables?show=difference&against=full")
+    page.wait_for_selector(".table[data-built]")
+    shown = page.eval_on_selector_all(".entry:not(.missing)", "all => all.map(one => one.textContent)")
+    assert any(text.startswith("0.0") for text in shown)
+    assert not any("\u00b1" in text for text in shown)
+    assert "shows its standard error" in page.locator(".hint").inner_text()
+
+
+def test_one_example_has_no_interval(page: Any, tmp_path: Path) -> None:
+    for method, budget in (("full", None), ("laq", 128), ("echokv", 128)):
+        write(tmp_path, method, budget, {"trec": [method == "laq"]})
+    build(tmp_path, tmp_path / "report")
+    visit(page, tmp_path / "report")
+    page.wait_for_selector(".table[data-built]")
+    page.get_by_role("button", name="EchoKV 128, TREC").click()
+    told = page.locator("#tip").inner_text()
+    assert "n = 1, no interval" in told
+    assert "\u00b1" not in told
+
+
+def test_seconds_are_no_ranking(page: Any, root: Path) -> None:
+    visit(page, root, "#/costs")
+    page.wait_for_selector(".drawing svg")
+    caption = page.locator("p.caption").inner_text()
+    assert "whole prefill's seconds" in caption
+    assert "no ranking of methods" in caption
+    assert page.get_by_text("Score against seconds per answer, share of its batch").is_visible()
+    axis = page.eval_on_selector_all(".drawing svg", "all => all.map(one => one.textContent)")
+    assert all("(log scale)" in text for text in axis)
+
+
+def test_analyses_without_answers(page: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "analysis" / "table1" / "synthetic"
+    folder.mkdir(parents=True)
+    (folder / "table1.csv").write_text("method,step,mean\nlaq,1,0.25\nlaq,2,0.5\n")
+    build(tmp_path, tmp_path / "report")
+    for address in ("", "#/tables", "#/example?n=3"):
+        visit(page, tmp_path / "report", address)
+        page.wait_for_selector(".drawing svg")
+        assert page.locator("#menu a").all_inner_texts() == ["Analyses"]
+        assert page.get_by_text("No answers are stored").is_visible()
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_view_fits_and_can_be_read(page: Any, root: Path, width: int, theme: str) -> None:

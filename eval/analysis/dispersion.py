@@ -7,6 +7,7 @@ dispersion, that is, (EchoKV - LAQ) at the widest minus the same at the narrowes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -173,8 +174,7 @@ def _claims(changes: pd.DataFrame, compare: Sequence[str]) -> list[str]:
     said = []
     for row in changes[changes["method"].str.contains(" - ")].itertuples():
         where = "from narrow to wide" if row.change == "wide - narrow" else row.change
-        said.append(
-            f"{row.method}, {row.measure} {where} (budget {row.budget}): {row.mean:+.1f} "
-            f"[{row.low:+.1f}, {row.high:+.1f}], p={row.p:.3f}"
-        )
+        known = math.isfinite(row.low)
+        interval = f"[{row.low:+.1f}, {row.high:+.1f}], p={row.p:.3f}" if known else "n = 1, no interval"
+        said.append(f"{row.method}, {row.measure} {where} (budget {row.budget}): {row.mean:+.1f} {interval}")
     return said

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from eval import synthetic
-from eval.errors import UserError
+from eval.errors import UserError, nearest
 from eval.inputs import prompts, subsets
 from eval.inputs.data import Loaded, load_folder, longbench
 from eval.inputs.subsets import Subset
-from eval.store import digest
+from eval.scoring.metrics import METRICS
+from eval.store import NAME, digest
 
 Source = Callable[[str], Loaded]
 
@@ -64,14 +66,14 @@ class Data:
 def load(settings: dict[str, Any], subset: Any, limit: int | None, shard: str | None) -> Data:
     """Read the examples that the settings of `data`, `subset`, `limit` and `shard` name.
 
-    Raises UserError for unknown subsets, missing or malformed data, or a bad limit or shard.
+    Raises UserError for unknown subsets or metrics, missing or malformed data, or a bad label, limit or shard.
     """
     source, found = _source(settings)
     wanted = subset if subset is not None else settings.get("subsets") or found
     names = subsets.expand([wanted] if isinstance(wanted, str) else wanted)
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise UserError(f"limit is {limit!r}; give a whole number of examples, at least 1")
-    part, parts = _shard(shard)
+    part, parts = parse_shard(shard)
     examples: list[Example] = []
     warnings: list[str] = []
     hashes: dict[str, str] = {}
@@ -79,6 +81,8 @@ def load(settings: dict[str, Any], subset: Any, limit: int | None, shard: str | 
     for name in names:
         loaded = source(name)
         own = subsets.load(name)
+        if own.metric not in METRICS:  # better now than after the last answer
+            raise UserError(f"conf/subsets: {name} has an unknown metric {own.metric!r}{nearest(own.metric, METRICS)}")
         template = prompts.template(name, settings.get("prompts"))
         chosen = loaded.records[:limit]
         examples += [Example(own, record, template) for record in chosen[part::parts]]
@@ -100,7 +104,7 @@ def _source(settings: dict[str, Any]) -> tuple[Source, Sequence[str]]:
     if kind == "jsonl":
         if not settings.get("path"):
             raise UserError("data=jsonl needs data.path=FOLDER, a folder of SUBSET.jsonl files, a zip or one file")
-        path = Path(settings["path"]).expanduser()
+        path = _path(settings)
         return lambda name: load_folder(path, name), _present(path)
     raise UserError(f"data source {kind!r} is unknown; use synthetic, jsonl or longbench")
 
@@ -118,28 +122,59 @@ def _synthetic(name: str, settings: dict[str, Any]) -> Loaded:
 
 def _present(path: Path) -> Sequence[str]:
     """Subsets found in a folder, or the one a single file is named after."""
-    known = subsets.names()
+    if not path.exists():
+        raise UserError(f"data.path={path}: there is no such folder or file")
     if path.is_file() and path.suffix != ".zip":
         return (path.stem,)
     if path.is_file():
         return subsets.groups()["english"]
-    present = tuple(name for name in known if (path / f"{name}.jsonl").is_file())
+    files = {file.stem for pattern in ("*.jsonl", "data/*.jsonl") for file in path.glob(pattern)}
+    present = tuple(name for name in (*subsets.names(), *subsets.groups()["longbench_e"]) if name in files)
     if not present:
-        raise UserError(f"{path} holds no SUBSET.jsonl of a known subset; name a folder, a zip or a file in data.path")
+        others = f" (but {', '.join(f'{name}.jsonl' for name in sorted(files)[:3])})" if files else ""
+        raise UserError(
+            f"{path} holds no SUBSET.jsonl of a known subset{others}; name a folder, a zip or a file in data.path. "
+            f"{subsets.OWN_TASK}"
+        )
     return present
 
 
+def _path(settings: dict[str, Any]) -> Path:
+    return Path(str(settings["path"])).expanduser()
+
+
+def _label(settings: dict[str, Any]) -> str:
+    """The name by which answers to one folder of records are told from those to another, wherever it lies.
+
+    It is data.label, else the name of the folder or the zip; for a single file that of the folder it lies in.
+    """
+    path = Path(os.path.abspath(_path(settings)))  # not resolve: a link's own name is the one that the user sees
+    place = path.parent if path.is_file() and path.suffix != ".zip" else path
+    given = settings.get("label")
+    label = place.name.removesuffix(".zip") if given is None else str(given)
+    if not NAME.fullmatch(label):
+        raise UserError(
+            f"{label!r} cannot name a data set; give data.label=NAME of letters, digits, '.', '+', '-' and '_'"
+        )
+    return label
+
+
 def _identity(settings: dict[str, Any], hashes: dict[str, str]) -> dict[str, Any]:
-    """What to hash of the source. Each answer also carries its example's own fingerprint."""
+    """What to hash of the source. Each answer also carries its example's own fingerprint.
+
+    Of a JSONL file no digest: it may grow, and what is answered stays.
+    """
     kind = settings["source"]
     if kind == "synthetic":
-        return {"source": kind, **{key: settings[key] for key in ("seed", "length", "dispersion", "facts")}}
+        numbers = {key: settings[key] for key in ("seed", "length", "facts")}
+        return {"source": kind, **numbers, "dispersion": float(settings["dispersion"])}  # 0 is 0.0
     if kind == "longbench":
         return {"source": kind, "sha256": sorted(set(hashes.values()))}
-    return {"source": kind}
+    return {"source": kind, "label": _label(settings)}
 
 
-def _shard(shard: str | None) -> tuple[int, int]:
+def parse_shard(shard: str | None) -> tuple[int, int]:
+    """Return i and n of "i/n", 0 and 1 of None. Raises UserError for anything else."""
     if shard is None:
         return 0, 1
     try:

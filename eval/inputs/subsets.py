@@ -1,13 +1,17 @@
 """The tasks: what LongBench fixes for each of its subsets, read from `conf/subsets/NAME.yaml`.
 
+A file more there is a task more: docs/tables.md, "Records", describes the keys.
+
 LongBench-E holds other records of the same tasks: `hotpotqa_e` is `hotpotqa` with its own record count, which
 stands in `conf/longbench_e.yaml`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,27 @@ ENGLISH = (
     "multi_news", "trec", "triviaqa", "samsum", "passage_count", "passage_retrieval_en", "lcc", "repobench-p",
 )  # fmt: skip
 CHINESE = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")
+
+OWN_TASK = 'A task of your own needs a file conf/subsets/NAME.yaml: see docs/tables.md, "Records"'
+
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "a text": lambda value: isinstance(value, str) and bool(value.strip()),
+    "true or false": lambda value: isinstance(value, bool),
+    "a whole number of at least 1": lambda value: type(value) is int and value >= 1,
+    "a whole number of at least 1, or null": lambda value: value is None or (type(value) is int and value >= 1),
+    "a text with {context} in it, or null": lambda value: (
+        value is None or (isinstance(value, str) and "{context}" in value)
+    ),
+    "of letters, digits, '-' and '_'": lambda value: bool(re.fullmatch(r"\w[\w-]*", str(value))),
+}
+_KEYS = {
+    "name": "of letters, digits, '-' and '_'",  # it begins the names of files, and a dot ends it there
+    **dict.fromkeys(("column", "group", "metric", "language"), "a text"),
+    **dict.fromkeys(("first_line", "chat", "newline_stop"), "true or false"),
+    **dict.fromkeys(("max_new_tokens", "version"), "a whole number of at least 1"),
+    "records": "a whole number of at least 1, or null",
+    "template": "a text with {context} in it, or null",
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +80,7 @@ def load(name: str) -> Subset:
     """Return the subset `name`; `NAME_e` is the LongBench-E edition.
 
     Raises:
-        UserError: there is no such subset, or its YAML has missing or unknown keys.
+        UserError: there is no such subset, or its YAML has missing or unknown keys or a wrong value.
     """
     counts = _extended()
     base = name.removesuffix("_e")
@@ -63,7 +88,8 @@ def load(name: str) -> Subset:
         return replace(_read(base), name=name, records=counts[base])
     if name not in names():
         known = (*names(), *groups()["longbench_e"])
-        raise UserError(f"unknown subset {name!r}{nearest(name, known)}")
+        close = get_close_matches(name, known, cutoff=0.5)
+        raise UserError(f"unknown subset {name!r}{nearest(name, close) if close else f'. {OWN_TASK}'}")
     return _read(name)
 
 
@@ -74,7 +100,7 @@ def groups() -> dict[str, tuple[str, ...]]:
         "chinese": CHINESE,
         "all": (*ENGLISH, *CHINESE),
         "longbench_e": tuple(f"{name}_e" for name in _extended()),
-        "synthetic": tuple(name for name in names() if name not in (*ENGLISH, *CHINESE)),
+        "synthetic": tuple(name for name in names() if name.startswith("syn_")),
     }
 
 
@@ -112,9 +138,11 @@ def _extended() -> dict[str, int]:
 def _read(name: str) -> Subset:
     path = CONF / "subsets" / f"{name}.yaml"
     content = _yaml(path)
-    expected = {field.name for field in fields(Subset)}
-    if wrong := sorted(expected.symmetric_difference(content)):
+    if wrong := sorted(map(str, _KEYS.keys() ^ content.keys())):
         raise UserError(f"{path}: missing or unknown keys: {', '.join(wrong)}")
+    for key, kind in _KEYS.items():
+        if not _KINDS[kind](content[key]):
+            raise UserError(f"{path}: {key} must be {kind}, found {content[key]!r}")
     if content["name"] != name:
         raise UserError(f"{path}: its name is {content['name']!r}; name and file must agree")
     return Subset(**content)

@@ -31,7 +31,7 @@ def _report(chosen: argparse.Namespace) -> None:
         for problem in built.problems:
             print(f"no table of {problem}", file=sys.stderr)
         about = f"{built.tables} tables, {built.answers} answers, {built.recorded} of them with kept tokens"
-        print(f"{root / 'index.html'}: {about}", flush=True)
+        print(f"{root / 'index.html'}: {about}, {built.analyses} analyses", flush=True)
 
     rebuild()
     if chosen.serve:

@@ -63,6 +63,7 @@ class Built:
     tables: int
     answers: int
     recorded: int  # answers with their selections
+    analyses: int
     problems: tuple[str, ...]  # tables that could not be made
 
 
@@ -72,7 +73,7 @@ def build(results: Path, root: Path, edit: Edit | None = None) -> Built:
     Raises:
         UserError: nothing to show, a folder that is no report, or one that cannot be written to.
     """
-    found = groups.find(results)
+    found = groups.find(results, required=not analyses.find(results))
     try:
         folder = _open(root)
         built = _write(folder, results, found, edit)
@@ -106,27 +107,19 @@ def _write(folder: Folder, results: Path, found: list[Group], edit: Edit | None)
         name = f"t{len(tables)}"
         table = numbers.table(group, selected)
         kept = _examples(folder, name, selected)
-        key = f"{group.data}/{group.model}/{group.preset}"
-        alike = sum(other["key"].partition(" ")[0] == key for other in tables)
-        tables.append(
-            {
-                "id": name,
-                "key": f"{key} {alike + 1}" if alike else key,
-                **table,
-                "recorded": kept,
-                "csv": f"csv/{name}.csv",
-            }
-        )
+        key = "/".join([group.data, group.model, group.preset, *group.apart])
+        tables.append({"id": name, "key": key, **table, "recorded": kept, "csv": f"csv/{name}.csv"})
         folder.data(f"{name}/differences", numbers.differences(numbers.by_cell(selected), selected.tasks))
         folder.put(f"csv/{name}.csv", cells.cells(selected.scored, selected.tasks, "").to_csv(index=False).encode())
         counted += len(selected.scored)
         recorded += sum(kept.values())
-    if not tables:
+    measured = list(_analyses(folder, results))
+    if not tables and not measured:
         raise UserError("; ".join(problems))
-    overview = {"tables": tables, "analyses": list(_analyses(folder, results)), "problems": problems}
+    overview = {"tables": tables, "analyses": measured, "problems": problems}
     folder.data("overview", overview)
     folder.data("stamp", digest(overview))
-    return Built(len(tables), counted, recorded, tuple(problems))
+    return Built(len(tables), counted, recorded, len(measured), tuple(problems))
 
 
 def _examples(folder: Folder, name: str, selected: Selected) -> dict[str, int]:

@@ -1,10 +1,15 @@
-"""Which runs of a results folder make a table together: same data, model, protocol and preset, one run a cell."""
+"""Which runs of a results folder make a table together: same data, model, protocol and preset, one run a cell.
+
+Groups of the same data, model and preset are siblings; the settings in which they differ tell them apart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eval import store
 from eval.errors import UserError
@@ -16,28 +21,49 @@ from eval.tables.options import Selected
 from eval.tables.presets import edit_of
 
 _ALIKE = ("data", "model", "protocol")  # what runs of one table share
+_LONGEST = 12  # characters of a setting's value that are shown: a digest of an archive needs no more
+_LONGEST_NAME = 80  # characters of all of them in a file's name
 
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one table under one preset. `left_out` says which were not taken, and why."""
+    """The runs of one table under one preset.
+
+    left_out: which runs were not taken, and why. settings: the value of each setting in which siblings differ, by its
+    dotted name in a manifest, short and safe in a file's name; no two siblings have the same.
+    """
 
     data: str
     model: str
     preset: str
     runs: list[Run]
     left_out: tuple[str, ...]
+    settings: Mapping[str, str]
+
+    @property
+    def apart(self) -> list[str]:
+        """The settings in which siblings differ as NAME=VALUE."""
+        return [f"{name}={value}" for name, value in self.settings.items()]
+
+    @property
+    def name(self) -> str:
+        """A file's name for this group and no other."""
+        told = (f"{name.partition('.')[2] or name}_{value}" for name, value in self.settings.items())
+        differing = _safe("-".join(told))
+        if len(differing) > _LONGEST_NAME:
+            differing = digest(self.apart)
+        return "-".join(filter(None, [self.data, self.model, _safe(self.preset), differing]))
 
 
-def find(results: Path) -> list[Group]:
+def find(results: Path, required: bool = True) -> list[Group]:
     """Return the groups of all runs that have an answer, by data, model and preset.
 
     Raises:
-        UserError: no answers, or a folder of answers that cannot be read.
+        UserError: no answers although they are required, or a folder of answers that cannot be read.
     """
     models = sorted({manifest.parent.parent for manifest in results.glob("*/*/*/manifest.json")})
     found = [group for model in models for group in _of_model(results, model.parent.name, model.name)]
-    if not found:
+    if required and not found:
         raise UserError(f"no answers in {results}: run python run.py first, or name another folder with --results")
     return found
 
@@ -54,16 +80,53 @@ def select(group: Group, results: Path, edit: Edit | None) -> Selected:
 
 
 def _of_model(results: Path, data: str, model: str) -> Iterator[Group]:
-    together: dict[tuple[str, str], list[Run]] = {}
+    together: dict[str, dict[str, list[Run]]] = {}
     for run in collect.find(results, data, model):
-        alike = digest([run.identity.get(part) for part in _ALIKE])
+        alike = digest(_shared(run))
         for preset in _presets(run):
-            together.setdefault((preset, alike), []).append(run)
-    for (preset, _), runs in sorted(together.items()):
-        newest = {run.key: run for run in sorted(runs, key=_written)}
-        older = [run for run in runs if newest[run.key] is not run]
-        left_out = tuple(f"{run.folder.name}: {newest[run.key].folder.name} is newer" for run in older)
-        yield Group(data, model, preset, list(newest.values()), left_out)
+            together.setdefault(preset, {}).setdefault(alike, []).append(run)
+    for preset, siblings in sorted(together.items()):
+        settings = _settings({alike: _shared(runs[0]) for alike, runs in siblings.items()})
+        for alike, runs in sorted(siblings.items()):
+            newest = {run.key: run for run in sorted(runs, key=_written)}
+            older = [run for run in runs if newest[run.key] is not run]
+            left_out = tuple(f"{run.folder.name}: {newest[run.key].folder.name} is newer" for run in older)
+            yield Group(data, model, preset, list(newest.values()), left_out, settings[alike])
+
+
+def _shared(run: Run) -> dict[str, Any]:
+    return {part: run.identity.get(part) for part in _ALIKE}
+
+
+def _settings(siblings: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Name what tells siblings apart; they are given by a digest of all that their runs share."""
+    flat = {alike: dict(_flat(shared)) for alike, shared in siblings.items()}
+    found: dict[str, dict[str, str]] = {alike: {} for alike in siblings}
+    for name in dict.fromkeys(name for values in flat.values() for name in values):
+        values = {alike: own.get(name, "unset") for alike, own in flat.items()}
+        digests = {alike: digest(value) for alike, value in values.items()}
+        short = {alike: _safe(str(value))[:_LONGEST] for alike, value in values.items()}
+        if len(set(digests.values())) > 1:
+            # Two values may look alike once they are short, and where a file system ignores case.
+            clear = len({text.lower() for text in short.values()}) == len(set(digests.values()))
+            for alike, text in (short if clear else digests).items():
+                found[alike][name] = text
+    if len({tuple(own.items()) for own in found.values()}) < len(found):  # such as an empty setting and a missing one
+        return {alike: {**own, "settings": alike} for alike, own in found.items()}
+    return found
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings in a manifest by their dotted names; places in a list are numbers."""
+    if not isinstance(value, Mapping | list):
+        yield name, value
+        return
+    for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from _flat(inner, f"{name}.{key}".strip("."))
+
+
+def _safe(text: str) -> str:
+    return re.sub(r"[^\w.+-]+", "_", text)
 
 
 def _presets(run: Run) -> Sequence[str]:

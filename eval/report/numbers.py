@@ -54,7 +54,7 @@ def table(group: Group, selected: Selected) -> dict[str, Any]:
         "model": group.model,
         "name": model_name(selected.answers.runs[0]),
         "preset": group.preset,
-        "caption": describe(frame, selected),
+        "caption": describe(frame, selected, group.apart),
         "notes": notes,
         "fields": FIELDS,
         "tasks": [task(name) for name in selected.tasks],

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write(chosen: argparse.Namespace) -> None:
     selected = select(chosen, TABLES[chosen.name].model)
-    table, frame = build(chosen.name, selected, chosen.against, not chosen.no_errors)
+    table, frame = build(chosen.name, selected, chosen.against, not chosen.no_errors, chosen.where)
     folder, texts = chosen.results / "tables", {"tex": latex.render(table), "md": markdown(table)}
     if chosen.by_length:
         lengths = cells.by_length(restricted(selected.scored, TABLES[chosen.name]))

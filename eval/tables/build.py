@@ -12,7 +12,7 @@ from eval.errors import UserError
 from eval.inputs import subsets
 from eval.tables import cells, gates
 from eval.tables.collect import Run
-from eval.tables.layout import Table, layout, title
+from eval.tables.layout import MISSING, Table, layout, order, title
 from eval.tables.options import Selected
 
 
@@ -27,6 +27,7 @@ class Definition:
 
 
 MARKS = "Bold and underline: best and second best of each budget, FullKV apart."
+ERRORS = "± is the standard error over examples."
 COMPONENTS = ("stage1_only", "iterative_only")
 TABLES = {
     "table3": Definition("mistral", None, None, None),
@@ -35,8 +36,12 @@ TABLES = {
 }
 
 
-def build(name: str, selected: Selected, against: str, errors: bool) -> tuple[Table, pd.DataFrame]:
+def build(
+    name: str, selected: Selected, against: str, errors: bool, settings: Sequence[str] = ()
+) -> tuple[Table, pd.DataFrame]:
     """Return a table and its cells.
+
+    errors: whether standard errors are printed. settings: NAME=VALUE of those that tell it from similar tables.
 
     Raises:
         UserError: none of the table's methods was run.
@@ -51,18 +56,21 @@ def build(name: str, selected: Selected, against: str, errors: bool) -> tuple[Ta
     notes += [*_stored(kept), *(f"Missing: {line}." for line in cells.missing(answers, selected.tasks))]
     if partial := _partial(everything, selected.tasks):
         notes.insert(0, partial)
-    caption = f"{describe(everything, selected)}. {MARKS}"
+    if errors and kept["standard_error"].notna().any():
+        notes.insert(0, ERRORS)
+    caption = f"{describe(everything, selected, settings)}. {MARKS}"
     return layout(name, caption, kept, shown, notes, errors), everything
 
 
-def describe(table: pd.DataFrame, selected: Selected) -> str:
-    """Say what the scores are of, by which preset, on how many records."""
+def describe(table: pd.DataFrame, selected: Selected, settings: Sequence[str] = ()) -> str:
+    """Say what the scores are of, with which settings (NAME=VALUE), by which preset, on how many records."""
     single = table[table["subset"] != cells.AVERAGE]
     edits = sorted(set(single["edit"]) - {""})
     counts = f"n={single['n'].min()}" + (f" to {single['n'].max()}" if single["n"].nunique() > 1 else "") + " per task"
     run, preset = selected.answers.runs[0], selected.answers.preset
     words = [
         f"Scores (0 to 100) of {model_name(run)} on {run.folder.parts[-3]}",
+        *settings,
         f"preset {preset}" + (f" with {selected.answers.deviation}" if selected.answers.deviation else ""),
         *(f"edit similarity by {edit}" for edit in edits),
         counts + (", partial" if _partial(table, selected.tasks) else ""),
@@ -124,13 +132,18 @@ def _partial(table: pd.DataFrame, tasks: Sequence[str]) -> str:
 
 
 def _stored(table: pd.DataFrame) -> list[str]:
-    """Say where methods store different numbers of KV entries at the same nominal budget."""
+    """Say how many KV entries every method stores: the same nominal budget may be several times as much.
+
+    A method that lacks a task has no average that could be held beside the others'.
+    """
     said = []
-    for budget, rows in table[table["subset"] == cells.AVERAGE].groupby("budget"):
-        least, most = (rows.loc[getattr(rows["entries"], which)()] for which in ("idxmin", "idxmax"))
-        if most["entries"] > 1.01 * least["entries"]:
-            said.append(
-                f"KV entries stored at budget {budget}: from {least['entries']:,.0f} ({title(least['method'])}) "
-                f"to {most['entries']:,.0f} ({title(most['method'])}) on average."
-            )
+    budgets = table.groupby("budget", dropna=False)
+    for budget, rows in sorted(budgets, key=lambda part: 0 if pd.isna(part[0]) else part[0]):
+        stored = rows[rows["subset"] == cells.AVERAGE].set_index("method")["entries"]
+        told = [
+            f"{title(method)} {stored[method]:,.0f}" if method in stored else f"{title(method)} {MISSING}"
+            for method in sorted(set(rows["method"]), key=order)
+        ]
+        where = "without a budget" if pd.isna(budget) else f"at budget {budget}"
+        said.append(f"KV entries stored {where}, mean per answer: {'; '.join(told)}.")
     return said

@@ -72,7 +72,7 @@ def find(results: Path, data: str, model: str, where: Mapping[str, str] | None =
         such setting stays.
 
     Raises:
-        UserError: no such folder or no run in it, or an unreadable manifest.
+        UserError: no such folder or no run in it, an unreadable manifest, or a setting that no run has.
     """
     folder = results / data / model
     if not folder.is_dir():
@@ -80,7 +80,11 @@ def find(results: Path, data: str, model: str, where: Mapping[str, str] | None =
         remedy = nearest(f"{data}/{model}", present) if present else "; answer the examples first with python run.py"
         raise UserError(f"no answers of {model} on {data} in {results}{remedy}")
     runs = [_run(path.parent) for path in sorted(folder.glob("*/manifest.json"))]
-    kept = [run for run in runs if all(_matches(run.identity, *item) for item in (where or {}).items())]
+    known = {name for run in runs for name in _settings(run.identity)}
+    for name in where or {}:
+        if runs and name not in known:
+            raise UserError(f"--where {name}: no run in {folder} has this setting{nearest(name, known)}")
+    kept = [run for run in runs if _matches(run, where or {})]
     if not kept:
         settings = " ".join(f"{name}={value}" for name, value in (where or {}).items())
         raise UserError(f"{folder} holds no run{f' with {settings}' if settings else ''}; see its manifest.json files")
@@ -123,13 +127,17 @@ def _run(folder: Path) -> Run:
         raise UserError(f"{folder / 'manifest.json'} names no method and budget; move it away") from error
 
 
-def _matches(identity: Mapping[str, Any], name: str, value: str) -> bool:
-    found: Any = identity
-    for part in name.split("."):
-        if not isinstance(found, Mapping) or part not in found:
-            return True
-        found = found[part]
-    return str(found) == value
+def _settings(identity: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """A run's settings by their dotted names, values as text."""
+    found: dict[str, str] = {}
+    for name, value in identity.items():
+        found |= _settings(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": str(value)}
+    return found
+
+
+def _matches(run: Run, where: Mapping[str, str]) -> bool:
+    own = _settings(run.identity)
+    return all(own.get(name, value) == value for name, value in where.items())
 
 
 def _answers(run: Run, names: Sequence[str] | None) -> Iterable[dict[str, Any]]:

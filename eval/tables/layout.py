@@ -72,7 +72,7 @@ def layout(
     keys = list(dict.fromkeys((method, budget) for method, budget, _ in entries))
     blocks = []
     for budget in sorted({budget for _, budget in keys}, key=lambda budget: budget or 0):
-        own = sorted((method for method, other in keys if other == budget), key=_place)
+        own = sorted((method for method, other in keys if other == budget), key=order)
         grid = [[entries.get((method, budget, column), Entry(MISSING)) for column in columns] for method in own]
         if budget is not None:
             grid = [list(row) for row in zip(*(placed(column) for column in zip(*grid, strict=True)), strict=True)]
@@ -86,6 +86,11 @@ def layout(
 def title(method: str) -> str:
     """Name a method for a reader."""
     return TITLES.get(method, method)
+
+
+def order(method: str) -> tuple[int, str]:
+    """Return what sorts methods as the paper's tables do."""
+    return [*TITLES, method].index(method), method
 
 
 def average_title(cells: pd.DataFrame, shown: Sequence[str]) -> str:
@@ -117,10 +122,6 @@ def placed(column: Sequence[Entry]) -> list[Entry]:
         entry if entry.text == MISSING else Entry(entry.text, entry.error, places.get(float(entry.text), 0))
         for entry in column
     ]
-
-
-def _place(method: str) -> tuple[int, str]:
-    return [*TITLES, method].index(method), method
 
 
 def _entry(row: Any, errors: bool) -> Entry:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from eval.errors import UserError
+from eval.errors import UserError, nearest
 from eval.inputs import subsets
 from eval.tables import cells, collect
 from eval.tables.collect import Answers
 from eval.tables.presets import edit_of
+
+AGAINST = "laq"  # what methods are compared with unless --against says otherwise
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ def options(parser: argparse.ArgumentParser, against: bool = True) -> None:
     parser.add_argument("--where", nargs="+", default=[], metavar="NAME=VALUE", help="only runs with these settings")
     parser.add_argument("--edit", choices=("difflib", "levenshtein"), help="edit similarity (default: the preset's)")
     if against:
-        parser.add_argument("--against", default="laq", help="method of the paired differences")
+        parser.add_argument("--against", default=AGAINST, help="method of the paired differences")
 
 
 def select(chosen: argparse.Namespace, model: str) -> Selected:
@@ -48,7 +51,18 @@ def select(chosen: argparse.Namespace, model: str) -> Selected:
     runs = collect.find(chosen.results, chosen.data, chosen.model or model, where)
     answers = collect.answers(runs, chosen.preset, names)
     scored = cells.scored(answers.frame, chosen.edit or edit_of(answers.preset), chosen.results / "scores")
+    check_against(getattr(chosen, "against", AGAINST), scored["method"])
     return Selected(answers, scored, cells.columns(scored, names))
+
+
+def check_against(against: str, methods: Iterable[str], default: bool = True) -> None:
+    """Raise UserError if the method of the paired differences is not among those that were run.
+
+    default: let the default one pass, for it is not always asked for: then there are no differences.
+    """
+    run = set(methods)
+    if against not in run and not (default and against == AGAINST):
+        raise UserError(f"--against {against!r} was not run{nearest(against, run)}")
 
 
 def setting(text: str) -> tuple[str, str]:

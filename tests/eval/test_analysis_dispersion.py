@@ -1,6 +1,7 @@
 """Dispersion: paired by example, folders of their own, by number of pieces."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +109,12 @@ def test_dispersion_by_number_of_pieces(tiny_settings: list[str], tmp_path: Path
 def test_only_synthetic_evidence_can_be_dispersed() -> None:
     with pytest.raises(UserError, match="it needs data=synthetic"):
         program.run(composed("experiment=dispersion", "data=jsonl"))
+
+
+def test_one_example_has_no_interval() -> None:
+    row = {"measure": "score", "change": "wide - narrow", "budget": 64, "mean": 5.0, "p": 1.0}
+    changes = pd.DataFrame(
+        [{**row, "method": method, "low": math.nan, "high": math.nan} for method in ("laq", "echokv", "echokv - laq")]
+    )
+    (said,) = dispersion._claims(changes, ["laq", "echokv"])
+    assert said.endswith("from narrow to wide (budget 64): +5.0 n = 1, no interval")

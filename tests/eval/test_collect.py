@@ -115,6 +115,8 @@ def test_two_settings_of_one_cell_are_refused_and_can_be_chosen(tmp_path: Path) 
         read(tmp_path)
     chosen = read(tmp_path, where={"method.workspace": "1024"})
     assert {run.method for run in chosen.runs} == {"laq", "full"}
+    with pytest.raises(UserError, match=r"--where method\.workspac: no run in .* did you mean method\.workspace"):
+        read(tmp_path, where={"method.workspac": "1024"})
     with pytest.raises(UserError, match=r"no run with method\.workspace=7"):
         read(tmp_path, where={"method.workspace": "7", "method.name": "laq"})
 

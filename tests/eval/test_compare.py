@@ -10,6 +10,7 @@ import pytest
 
 from eval import anomaly, compare
 from eval.inputs import subsets
+from eval.tables import __main__ as tables
 from eval.tables import cells, collect
 from tests.eval.stores import pattern, write
 
@@ -68,6 +69,17 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "Table 5 caption" in out
     assert compare.main([*words, "--against", "snapk"]) == 1
     assert "--against 'snapk' was not run; did you mean snapkv" in capsys.readouterr().err
+    assert tables.main(["table3", *words, "--against", "snapk"]) == 1
+    assert "--against 'snapk' was not run; did you mean snapkv" in capsys.readouterr().err
+    assert not (tmp_path / "tables").exists()
+
+
+def test_laq_need_not_be_run_for_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "echokv", 128, {"trec": [True, False]})
+    words = ["--results", str(tmp_path), "--model", "smollm2"]
+    assert tables.main(["table3", *words]) == 0
+    assert compare.main(words) == 1
+    assert "--against 'laq' was not run; known: echokv" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

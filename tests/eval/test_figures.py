@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,81 @@ def test_files(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_tables_that_differ_in_a_setting_have_figures_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for length in (512, 640):
+        for sha256 in ("a" * 64, "b" * 64):
+            settings = {"data": {"source": "synthetic", "length": length, "sha256": [sha256]}}
+            write(tmp_path, "laq", 128, {"trec": pattern(4, 10)}, source="synthetic", **settings)
+    assert figures.main(["--results", str(tmp_path)]) == 0
+    made = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert {folder.name for folder in made} == {
+        f"synthetic-smollm2-paper-sha256.0_{letter * 12}-length_{length}" for length in (512, 640) for letter in "ab"
+    }
+    assert len(made) == 4
+    assert all((folder / "budgets.pdf").is_file() for folder in made)
+
+
+def test_values_that_look_alike_are_told_apart(tmp_path: Path) -> None:
+    said = ["a/b", "A b", ["a", "b"], "x" * 99, "x" * 98]
+    options = [{}, {"y" * 150: 1}, {"a/b": 1}, *({"said": value} for value in said)]
+    for value in options:
+        write(tmp_path, "laq", 128, {"trec": [True]}, protocol={"template_options": value})
+    found = groups.find(tmp_path)
+    assert len({group.name.lower() for group in found}) == len({tuple(group.apart) for group in found}) == len(options)
+    assert all(set(group.name) <= set(string.ascii_letters + string.digits + "._+-") for group in found)
+    assert max(len(group.name) for group in found) < 100
+
+
+def test_an_empty_setting_is_not_a_missing_one(tmp_path: Path) -> None:
+    for more in ({}, {"filter": {}}):
+        write(tmp_path, "laq", 128, {"trec": [True]}, data=more)
+    first, second = groups.find(tmp_path)
+    assert first.name != second.name
+    assert first.apart != second.apart
+
+
+def test_what_is_left_out_or_of_another_command_is_not_there(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    newer = write(results, "laq", 128, {"trec": pattern(1, 10)}, method={"workspace": 96})
+    assert figures.main(["--results", str(results)]) == 0
+    captured = capsys.readouterr()
+    assert f"{newer.name} is newer" in captured.err
+    (folder,) = map(Path, captured.out.splitlines())
+    assert (folder / "differences.png").is_file()
+    for path in results.glob("*/*/laq-*/*.jsonl"):
+        path.unlink()
+    assert figures.main(["--results", str(results)]) == 0
+    assert (folder / "costs.png").is_file()
+    assert not list(folder.glob("differences.*"))
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.05, 4.3), (9.1, 36.9), (5.9, 46.7), (19.5, 79), (0.5, 80), (2, 3000)])
+def test_a_log_axis_has_at_least_three_labels(low: float, high: float) -> None:
+    ticks = figures._ticks(low, high)
+    assert 3 <= len(ticks) <= 8
+    assert all(low <= tick <= high for tick in ticks)
+    assert all(len(f"{tick:g}") <= 4 for tick in ticks)
+
+
+def test_the_costs_say_what_they_show(results: Path) -> None:
+    for method in ("h2o", "snapkv"):  # as many bytes as LAQ's, and nearly its score
+        for budget, good in ((128, 4), (256, 5), (512, 4)):
+            write(results, method, budget, {"hotpotqa": pattern(good, 10), "trec": pattern(4, 10)})
+    (group,) = groups.find(results)
+    selected = groups.select(group, results, None)
+    figure = figures.costs(cells.cells(selected.scored, selected.tasks, against=""))
+    panel = figure.axes[0]
+    assert panel.get_xlabel() == "stored MB per answer (log scale)"
+    assert len(panel.get_xticklabels()) >= 3
+    assert figure.axes[1].get_xlabel() == "seconds per answer, share of its batch"
+    assert "95% intervals" in figure.legends[0].get_title().get_text()
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in panel.texts]
+    assert len(boxes) >= 4
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
 def test_curves_show_the_scores(results: Path) -> None:
     (group,) = groups.find(results)
     selected = groups.select(group, results, None)
@@ -41,6 +118,7 @@ def test_curves_show_the_scores(results: Path) -> None:
     assert lines["EchoKV"].get_xdata().tolist() == [128, 512]
     assert lines["EchoKV"].get_ydata().tolist() == [60, 60]
     assert len(figure.axes) == 2
+    assert figure.legends[0].get_title().get_text() == "bands: 95% intervals"
 
 
 def test_differences_are_to_the_method_asked_for(results: Path) -> None:
@@ -55,6 +133,14 @@ def test_methods_look_different() -> None:
     looks = [figures.look(method) for method in ("full", "streamingllm", "h2o", "snapkv", "pyramidkv", "laq", "echokv")]
     assert len({look["color"] for look in looks}) == len(looks)
     assert len({(look["marker"], str(look["linestyle"])) for look in looks}) >= len(looks) - 1
+
+
+def test_an_unknown_method_to_compare_with(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert figures.main(["--results", str(results), "--against", "nosuch"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: --against 'nosuch' was not run")
+    assert not captured.out
+    assert not (results / "figures").exists()
 
 
 def test_nothing_to_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -32,7 +35,7 @@ def test_tables_agree_with_themselves() -> None:
 
 
 def test_every_failed_statement_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert paper_check.main() == 0
+    assert paper_check.main([]) == 0
     printed = capsys.readouterr().out
     failed = failures(list(paper_check.statements(CELLS, paper.claims())))
     assert len(failed) == 10
@@ -40,6 +43,24 @@ def test_every_failed_statement_is_printed(capsys: pytest.CaptureFixture[str]) -
     assert "EchoKV improves on 2WikiMQA (Mistral, 128): 3:echokv@128:2wikimqa is 24.85" in printed
     assert "3:laq@128:2wikimqa is 25.25" in printed
     assert "second-best marks: not checked" in printed
+
+
+def test_help_checks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        paper_check.main(["--help"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert "python -m eval.paper_check" in printed
+    assert "hold" not in printed
+
+
+def test_a_reader_that_ends_is_told_in_one_line() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "eval.paper_check"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "error: what reads the output has ended\n")
 
 
 def test_numbers_of_the_text_hold() -> None:

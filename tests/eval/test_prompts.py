@@ -56,7 +56,7 @@ def test_groups_and_names() -> None:
 
 @pytest.mark.parametrize("name", ["hotpot", "hotpotqa_f", "musique_e", "", "../subset/lcc", "conf"])
 def test_an_unknown_subset_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=r"unknown subset .*(did you mean|known:)"):
+    with pytest.raises(UserError, match=r"unknown subset .*(did you mean|conf/subsets/NAME.yaml)"):
         subsets.load(name)
     with pytest.raises(UserError, match="unknown subset"):
         prompts.template(name)
@@ -131,6 +131,10 @@ def test_a_damaged_subset_file_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path
         for text, complaint in (
             (original.replace("metric:", "metrik:"), "missing or unknown keys: metric, metrik"),
             (original.replace("name: lcc", "name: lc"), "name and file must agree"),
+            (original.replace("max_new_tokens: 64", "max_new_tokens: many"), "max_new_tokens must be a whole number"),
+            (original.replace("chat: false", "chat: 0"), "chat must be true or false, found 0"),
+            (original.replace("records: 500", "records: 0"), "records must be a whole number of at least 1, or null"),
+            (original.replace("template: null", "template: Say it."), "template must be a text with {context}"),
             ("- a\n", "expected a mapping"),
             ("a: [", "not a YAML file"),
         ):

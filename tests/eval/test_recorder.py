@@ -64,7 +64,7 @@ def test_answers_without_selections_are_completed(
     runner.run(composed(*settings, f"results={later}"))
     before = answers(later)
     runner.run(composed(*settings, f"results={later}", RECORD))
-    assert "0 to do" in capsys.readouterr().err
+    assert "0 to do; selections of 2 examples to record\n" in capsys.readouterr().err
     assert answers(later) == before
     assert rows(later) == rows(at_once)
     files = sorted(later.rglob("*.json*"))

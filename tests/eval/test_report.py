@@ -51,7 +51,7 @@ def results(tmp_path: Path) -> Path:
 
 def test_data(results: Path) -> None:
     built = build(results, results / "report")
-    assert (built.tables, built.answers, built.recorded, built.problems) == (1, 50, 1, ())
+    assert (built.tables, built.answers, built.recorded, built.analyses, built.problems) == (1, 50, 1, 0, ())
     overview = read(results / "report", "overview")
     (table,) = overview["tables"]
     assert table["key"] == "longbench/smollm2/paper"
@@ -104,6 +104,16 @@ def test_a_second_build_writes_nothing_anew_and_leaves_nothing_old(results: Path
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == times
 
 
+def test_tables_that_differ_in_a_setting_say_so(results: Path) -> None:
+    write(results, "laq", 128, {"hotpotqa": pattern(3, 10)}, protocol={"chat": "all"})
+    build(results, results / "report")
+    tables = read(results / "report", "overview")["tables"]
+    assert {table["key"] for table in tables} == {
+        f"longbench/smollm2/paper/protocol.chat={chat}" for chat in ("all", "official")
+    }
+    assert all(table["key"].rpartition("/")[2] in table["caption"] for table in tables)
+
+
 def test_two_runs_of_a_cell(results: Path) -> None:
     newer = write(results, "laq", 128, {"hotpotqa": pattern(1, 10)}, method={"workspace": 96})
     build(results, results / "report")
@@ -132,6 +142,16 @@ def test_analyses(results: Path) -> None:
     assert read(root, first["data"])["rows"] == [["echokv", 1, 0.5, None, None], ["laq", 1, 0.25, 0.1, 0.4]]
     assert second["data"] is None
     assert (root / second["csv"]).read_text() == "_id\n1\n"
+
+
+def test_analyses_alone_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "analysis" / "table1" / "synthetic"
+    folder.mkdir(parents=True)
+    (folder / "table1.csv").write_text("method,step,mean\nlaq,1,0.25\n")
+    assert command.main(["--results", str(tmp_path)]) == 0
+    assert "0 tables, 0 answers, 0 of them with kept tokens, 1 analyses" in capsys.readouterr().out
+    overview = read(tmp_path / "report", "overview")
+    assert (overview["tables"], len(overview["analyses"])) == ([], 1)
 
 
 def test_foreign_folders_are_left_alone(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from eval import show
+from eval import shading, show
+from eval.inputs import subsets
 from eval.selections import Prompt
 from eval.tables.layout import Entry, Row, Table
 from tests.eval import kept
@@ -27,8 +29,10 @@ def results(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(arguments: list[str], results: Path, capsys: pytest.CaptureFixture[str], status: int = 0) -> str:
-    assert show.main([*arguments, "--results", str(results), "--width", "140"]) == status
+def told(
+    arguments: list[str], results: Path, capsys: pytest.CaptureFixture[str], status: int = 0, width: int = 140
+) -> str:
+    assert show.main([*arguments, "--results", str(results), "--width", str(width)]) == status
     captured = capsys.readouterr()
     assert not (status and captured.out)
     return captured.err if status else captured.out
@@ -42,11 +46,39 @@ def test_tables(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "check --data" in told(["--data", "jsonl"], results, capsys, 1)
 
 
+@pytest.mark.parametrize("width", [20, 80, 300])
+def test_numbers_are_never_cut(width: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """16 tasks with standard errors fit no terminal: the table is split into groups of tasks."""
+    for place, method in enumerate(("full", "laq", "echokv")):
+        right = {name: pattern(5 + place, 10) for name in subsets.ENGLISH}
+        write(tmp_path, method, None if method == "full" else 128, right)
+    text = told([], tmp_path, capsys, width=width)
+    lines = text.splitlines()
+    rows = [line.strip("│").split("│") for line in lines if line.startswith("│") and "LAQ" in line]
+    numbers = [cell.strip() for row in rows for cell in row[2:]]
+    assert len(numbers) == len(subsets.ENGLISH) + 1
+    assert all(re.fullmatch(r"\d+\.\d\d ±\d+\.\d\d", number) for number in numbers)
+    assert all(row[1].strip() == "128" for row in rows)
+    assert len(rows) == {20: 17, 80: 6, 300: 1}[width]
+    if width > 20:
+        assert max(map(len, lines)) <= width
+    heads = [line for line in lines if "Method" in line]
+    assert [name in heads[-1] for name in ("Avg", "Lcc")] == [True, width == 300]
+
+
+def test_tables_that_differ_in_a_setting_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for length in (512, 640):
+        write(tmp_path, "laq", 128, {"trec": [True, False]}, data={"length": length})
+    text = told([], tmp_path, capsys)
+    assert "data.length=512" in text
+    assert "data.length=640" in text
+
+
 def test_best_is_bold_and_second_underlined() -> None:
     rows = tuple(Row(name, "128", (Entry(value, "1.00", place),)) for name, value, place in
                  (("a", "3.00", 1), ("b", "2.00", 2), ("c", "1.00", 0)))  # fmt: skip
     console = Console(width=80, force_terminal=True, color_system="truecolor", record=True)
-    console.print(show.table_of(Table("t", "c", (), ("X",), (rows,), ())))
+    show.print_table(Table("t", "c", (), ("X",), (rows,), ()), console)
     text = console.export_text(styles=True)
     assert "\x1b[1m3.00" in text
     assert "\x1b[4m2.00" in text
@@ -96,15 +128,29 @@ def test_wrong_input(arguments: list[str], said: str, results: Path, capsys: pyt
 def test_shading_and_folding() -> None:
     shares = np.zeros(len(PIECES))
     shares[10] = 1.0
-    text = show.shaded(Prompt(tuple(PIECES), ((0, 3),)), shares, ["blue whale"], whole=False)
+    text = shading.shaded(Prompt(tuple(PIECES), ((0, 3),)), shares, ["blue whale"], whole=False)
     styles = {text.plain[span.start : span.end]: span.style for span in text.spans}
     assert styles["badge "].underline
     assert not styles["filler1 "].underline
-    assert styles["filler7 "].bgcolor.name == show.SHADES[-1]
+    assert styles["filler7 "].bgcolor.name == shading.SHADES[-1]
     assert styles["filler6 "].bgcolor is None
     assert "filler30" not in text.plain
     assert "tokens that none keeps]" in text.plain
-    whole = show.shaded(Prompt(tuple(PIECES), ((0, 3),)), shares, ["blue whale"], whole=True)
+    whole = shading.shaded(Prompt(tuple(PIECES), ((0, 3),)), shares, ["blue whale"], whole=True)
     assert whole.plain == "".join(PIECES)
     bold = "".join(whole.plain[span.start : span.end] for span in whole.spans if span.style.bold)
     assert bold == "blue whale"
+
+
+def test_marks_where_there_is_no_colour(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shares = np.zeros(len(PIECES))
+    shares[[1, 63, 64]] = 1.0, 0.3, 0.3
+    text = shading.shaded(Prompt(tuple(PIECES), ((0, 3),)), shares, ["blue whale"], whole=False, colour=False)
+    assert text.plain.startswith("_The _[7:_badge _]_is _filler0 filler1 ")
+    assert text.plain.endswith("filler59 [4:*blue whale*].\n")
+    assert " tokens that none keeps] " in text.plain
+    piped = told(["hotpotqa-1", "--budget", "128"], results, capsys)
+    assert "kept by: [1:>0%] [2:>5%] [3:>10%] [4:>20%] [5:>40%] [6:>60%] [7:>80%]" in piped
+    assert "_evidence_" in piped
+    assert "*answer*" in piped
+    assert re.search(r"\[[1-7]:", piped.partition("*answer*")[2])

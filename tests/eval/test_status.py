@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,24 @@ COSTS = {"prefill_seconds": 2.0, "selection_seconds": 0.5, "decode_seconds": 1.0
 
 def run(root: Path, method: str, budget: int | None, subset: str, done: int, planned: int, **identity: Any) -> Path:
     """Store `done` answers of a run that set out to answer `planned`."""
+    return process(root, method, budget, subset, range(done), planned, None, **identity)
+
+
+def process(
+    root: Path,
+    method: str,
+    budget: int | None,
+    subset: str,
+    numbers: Iterable[int],
+    planned: int,
+    shard: str | None,
+    **identity: Any,
+) -> Path:
+    """Store the answers to the examples `numbers` as one process does."""
     made = Store(root, RunKey("synthetic", "tiny", method, budget, {"method": method, "budget": budget, **identity}))
-    for number in range(done):
-        made.append(subset, {"_id": f"{number}", "pred": "x", **COSTS}, {"examples": {subset: planned}})
+    about = {"examples": {subset: planned}, "config": {"shard": shard}}
+    for number in numbers:
+        made.append(subset, {"_id": f"{number}", "pred": "x", **COSTS}, about)
     return made.folder
 
 
@@ -41,6 +57,36 @@ def test_what_no_run_has_begun_is_named_by_hand(tmp_path: Path) -> None:
     found = by_cell(status.progress(tmp_path, ("hotpotqa", "syn_hops")))
     assert found["laq 128", "hotpotqa"] == (0, 0, 200)
     assert found["laq 128", "syn_hops"][2] > 0
+
+
+def test_each_run_is_to_have_what_it_set_out_for_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, "full", None, "syn_fact", 2, 2)
+    run(tmp_path, "laq", 128, "syn_facts", 1, 1)
+    run(tmp_path, "laq", 256, "syn_facts", 3, 3)
+    found = by_cell(status.progress(tmp_path))
+    assert found == {
+        ("full", "syn_fact"): (2, 0, 0),
+        ("laq 128", "syn_facts"): (1, 0, 0),
+        ("laq 256", "syn_facts"): (3, 0, 0),
+    }
+    assert status.main([str(tmp_path), "--watch", "0.01"]) == 0
+    assert "all 6 answers are stored" in capsys.readouterr().out
+    named = by_cell(status.progress(tmp_path, ("syn_facts",)))
+    assert named["full", "syn_facts"] == (0, 0, 3), "named by hand, it is asked of all"
+    assert named["laq 128", "syn_facts"] == (1, 0, 2)
+    assert ("laq 128", "syn_fact") not in named
+
+
+def test_a_process_that_has_done_its_shard_is_not_running(tmp_path: Path) -> None:
+    def running(numbers: Iterable[int], planned: int, shard: str | None) -> int:
+        process(tmp_path, "laq", 128, "syn_fact", numbers, planned, shard)
+        return by_cell(status.progress(tmp_path))["laq 128", "syn_fact"][1]
+
+    assert running([0, 2], 3, "0/2") == 0
+    assert running([1], 5, "1/2") == 1, "3 is missing"
+    assert running([3], 5, "1/2") == 0, "another process has finished the shard"
+    assert by_cell(status.progress(tmp_path))["laq 128", "syn_fact"] == (4, 0, 1)
+    assert running([5], 9, None) == 1
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:

@@ -79,7 +79,21 @@ def test_a_table_of_the_16_tasks_shows_what_is_missing(tmp_path: Path) -> None:
     assert "n=8 to 10 per task, partial" in text
     assert "no data (Nrtv, Qas" in text
     assert "streamingllm 128 lacks examples that others have: 2 of 10 in trec" in text
-    assert "±" in text
+    assert "± is the standard error over examples." in text.splitlines()
+    said = "StreamingLLM 34,560; SnapKV --; LAQ 34,560; EchoKV 11,520."
+    assert f"KV entries stored at budget 128, mean per answer: {said}" in text.splitlines()
+    assert "KV entries stored without a budget, mean per answer: FullKV 900,000." in text.splitlines()
+    assert r"$\pm$ is the standard error over examples." in (tmp_path / "tables" / "table3.tex").read_text()
+    assert run(tmp_path, "table3", "--model", "smollm2", "--no-errors") == 0
+    assert "±" not in (tmp_path / "tables" / "table3.md").read_text()
+
+
+def test_a_chosen_setting_is_in_the_caption(tmp_path: Path) -> None:
+    for length in (512, 640):
+        write(tmp_path, "laq", 128, {"trec": [True, False]}, data={"length": length})
+    for length in (512, 640):
+        assert run(tmp_path, "table3", "--model", "smollm2", "--where", f"data.length={length}") == 0
+        assert f"on longbench; data.length={length}; preset" in (tmp_path / "tables" / "table3.md").read_text()
 
 
 def test_another_prompt_limit_than_the_papers_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +167,7 @@ def test_table_5_has_two_tasks_and_the_average_of_all(tmp_path: Path) -> None:
             write(tmp_path, method, budget, everything, label="mistral")
     assert run(tmp_path, "table5") == 0
     text = (tmp_path / "tables" / "table5.md").read_text()
-    rows = [line.split("|")[1:-1] for line in text.splitlines() if "±" in line]
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("|") and "±" in line]
     assert [row[0].strip() for row in rows] == ["LAQ", "EchoKV, stage 1 only", "EchoKV, iterative only", "EchoKV"]
     assert {len(row) for row in rows} == {5}
     assert "93.75" in rows[0][4]  # all right but for the passage count, which holds no number

@@ -69,6 +69,7 @@
         " measures the first, then write the report again."));
       return;
     }
+    if (!report.ready.tables.length) root.append(el("p", {class: "hint"}, "No answers are stored: only analyses are shown. ", report.ready.problems.join("; ")));
     const title = (one) => `${one.name}${one.where ? ` \u00b7 ${one.where}` : ""}`;
     const place = Math.min(Number(state.analysis ?? 0), analyses.length - 1);
     const chosen = analyses[place];

@@ -53,7 +53,8 @@ report.el = (tag, attributes = {}, ...children) => {
 
 report.state = () => {
   const [view, query] = location.hash.replace(/^#\/?/, "").split("?");
-  return {view: report.views[view] ? view : "tables", ...Object.fromEntries(new URLSearchParams(query ?? ""))};
+  const known = report.ready?.tables.length === 0 ? ["analyses"] : Object.keys(report.views);
+  return {view: known.includes(view) ? view : known.includes("tables") ? "tables" : known[0], ...Object.fromEntries(new URLSearchParams(query ?? ""))};
 };
 
 report.address = (changes) => {
@@ -71,7 +72,7 @@ report.go = (changes, quietly = false) => {
   } else location.hash = address;
 };
 
-/** The table that the state names, else the first. */
+/** The table that the state names, else the first; undefined where there are only analyses. */
 report.table = (state = report.state()) =>
   report.ready.tables.find((table) => table.key === state.table) ?? report.ready.tables[0];
 
@@ -111,8 +112,14 @@ report.number = (value, decimals = 1) =>
 report.signed = (value, decimals = 1) => {
   if (value === null || value === undefined) return "";
   const text = Math.abs(value).toFixed(decimals);
-  return `${Number(text) === 0 ? "\u00b1" : value > 0 ? "+" : "\u2212"}${text}`;
+  return `${Number(text) === 0 ? "" : value > 0 ? "+" : "\u2212"}${text}`; // \u00b1 is for standard errors
 };
+/** A score with its standard error, a difference with its interval; one example has neither. */
+report.withError = (score, error) => report.number(score, 2) + (error === null ? "" : ` \u00b1 ${report.number(error, 2)}`);
+report.withInterval = ({mean, low, high}, decimals = 1) => report.signed(mean, 2)
+  + (low === null ? "" : ` [${report.signed(low, decimals)}, ${report.signed(high, decimals)}]`);
+report.interval = (low, high, n) =>
+  low !== null ? `${report.number(low)} to ${report.number(high)}` : n === 1 ? "n = 1, no interval" : "none: a task has one example";
 report.bytes = (value) => {
   if (value === null || value === undefined) return "\u2013";
   const [unit, size] = value >= 1e9 ? ["GB", 1e9] : value >= 1e6 ? ["MB", 1e6] : ["kB", 1e3];

@@ -17,8 +17,8 @@
 
   const COLUMNS = [["title", "Method"], ["budget", "Budget"], ["score", "Score"], ["error", "Standard error"],
     ["low", "95% low"], ["high", "95% high"], ["n", "Examples"]];
-  const tip = (row) => `${row.label}\n${report.number(row.score, 2)} \u00b1 ${report.number(row.error, 2)}\n`
-    + `95%: ${report.number(row.low)} to ${report.number(row.high)}\nn = ${row.n}`;
+  const tip = (row) => `${row.label}\n${report.withError(row.score, row.error)}\n`
+    + `95%: ${report.interval(row.low, row.high, row.n)}\nn = ${row.n}`;
 
   /** One figure for each task that has data; the others are named. */
   const taskByTask = (table, draw, wide) => {
@@ -86,7 +86,7 @@
       about: `One mark a method and budget; the line joins those that no other beats. Bars are 95% intervals.`,
       plot: () => ({
         ...identity, height: 400, marginLeft: 36, marginBottom: 38, marginRight: 34,
-        x: {type: "log", label, grid: true, inset: 14, ticks: 5, tickFormat: cost === "bytes" ? report.bytes : (value) => `${value} s`},
+        x: {type: "log", label: `${label} (log scale)`, grid: true, inset: 14, ticks: 5, tickFormat: cost === "bytes" ? report.bytes : (value) => `${value} s`},
         y: {grid: true, nice: true, label: "score"},
         marks: [
           Plot.line(ahead, {x: cost, y: "score", curve: "step-after", stroke: "currentColor", strokeOpacity: 0.5, strokeDasharray: "2 3"}),
@@ -106,10 +106,12 @@
     root.append(el("h1", {}, "Score against cost"),
       el("div", {class: "controls"}, report.choice("task", "Task", report.tasks(table), task, (value) => report.go({task: value}, true))),
       el("p", {class: "caption"}, `${table.caption}. Numbers beside the marks are budgets; bars are 95% intervals. `,
-        "Seconds are prefill, selection and decoding of an answer; costs that methods share are divided among them."),
+        "Seconds are prefill, selection and decoding of an answer. Each answer has the whole prefill's seconds, though methods ",
+        "share one prefill; what a batch takes to decode is divided equally among its rows, so that all rows of a batch show the ",
+        "same. The seconds are therefore no ranking of methods."),
       report.key(table, state),
       el("div", {class: "pair"}, tradeoff(table, task, "bytes", "stored bytes per answer"),
-        tradeoff(table, task, "seconds", "seconds per answer")));
+        tradeoff(table, task, "seconds", "seconds per answer, share of its batch")));
   };
 
   // Paired differences.
@@ -133,8 +135,8 @@
           Plot.ruleX([0], {stroke: "currentColor"}),
           Plot.ruleY(rows.filter((row) => row.low !== null), {y: "label", x1: "low", x2: "high", stroke: "color", strokeWidth: 2}),
           Plot.dot(rows, {y: "label", x: "mean", symbol: "symbol", fill: "color", r: 4.5}),
-          Plot.tip(rows, Plot.pointerY({y: "label", x: "mean", title: (row) => `${row.label}\n${report.signed(row.mean, 2)} `
-            + `[${report.signed(row.low, 2)}, ${report.signed(row.high, 2)}]\n${row.pairs} pairs`})),
+          Plot.tip(rows, Plot.pointerY({y: "label", x: "mean", title: (row) => `${row.label}\n${report.withInterval(row, 2)}\n`
+            + (row.pairs === 1 ? "n = 1, no interval" : `${row.pairs} pairs`)})),
         ],
       }),
     });

@@ -19,12 +19,11 @@
     closed(true);
     const field = (name) => report.field(table, row.cell, task, name);
     const lines = [
-      ["Score", `${report.number(field("score"), 2)} \u00b1 ${report.number(field("standard_error"), 2)}`],
-      ["95% interval", field("low") === null ? "one example cannot tell" : `${report.number(field("low"), 1)} to ${report.number(field("high"), 1)}`],
+      ["Score", report.withError(field("score"), field("standard_error"))],
+      ["95% interval", report.interval(field("low"), field("high"), field("n"))],
       ["Examples", field("records") ? `${field("n")} of ${field("records")}` : `${field("n")}`],
       ["In the paper", field("paper") === null ? null : report.number(field("paper"), 2)],
-      [`To ${namesOfAgainst(table)[against] ?? against}`, difference && (difference.low === null ? report.signed(difference.mean, 2)
-        : `${report.signed(difference.mean, 2)} [${report.signed(difference.low, 1)}, ${report.signed(difference.high, 1)}]`)],
+      [`To ${namesOfAgainst(table)[against] ?? against}`, difference && report.withInterval(difference)],
       ["KV entries", report.number(field("entries"), 0)],
       ["Stored", report.bytes(field("bytes"))],
       ["Prefill", report.seconds(field("prefill_seconds"))], ["Selection", report.seconds(field("selection_seconds"))],

@@ -6,18 +6,19 @@
 
   const menu = (state) => {
     const list = document.getElementById("menu");
-    list.replaceChildren(...Object.entries(report.views).filter(([, view]) => view.menu).map(([name, view]) =>
+    const {tables} = report.ready;
+    const table = report.table(state)?.key ?? "";
+    list.replaceChildren(...Object.entries(report.views).filter(([name, view]) => view.menu && (tables.length || name === "analyses")).map(([name, view]) =>
       el("a", {
-        href: `#/${name}?${new URLSearchParams({table: report.table(state).key})}`,
+        href: `#/${name}?${new URLSearchParams({table})}`,
         "aria-current": (view.part ?? name) === (report.views[state.view].part ?? state.view) ? "page" : null,
       }, view.title)));
     const here = list.querySelector("[aria-current]"); // where the menu is wider than the screen
     if (here) list.scrollLeft = here.offsetLeft - list.offsetLeft - (list.clientWidth - here.offsetWidth) / 2;
     const place = document.getElementById("which");
-    const {tables} = report.ready;
-    const options = tables.map((table) => ({value: table.key, title: table.key.split("/").join(" \u00b7 ")}));
-    place.replaceChildren(report.choice("table", "Data \u00b7 model \u00b7 preset", options, report.table(state).key,
-      (table) => { location.hash = `#/${report.views[state.view].part ?? state.view}?${new URLSearchParams({table})}`; }));
+    const options = tables.map((table) => ({value: table.key, title: table.key.split("/").map((part) => part.replace(/^(data|model|protocol)\.(?=.*=)/, "")).join(" \u00b7 ")}));
+    place.replaceChildren(...(tables.length ? [report.choice("table", "Data \u00b7 model \u00b7 preset", options, table,
+      (table) => { location.hash = `#/${report.views[state.view].part ?? state.view}?${new URLSearchParams({table})}`; })] : []));
   };
 
   report.render = () => {
@@ -26,7 +27,7 @@
     const state = report.state();
     const view = report.views[state.view];
     const page = document.getElementById("page");
-    const key = `${state.view} ${report.table(state).key} ${view.remade?.(state) ?? ""}`;
+    const key = `${state.view} ${report.table(state)?.key} ${view.remade?.(state) ?? ""}`;
     if (shown !== key || !view.update?.(state)) {
       const focused = document.activeElement?.id;
       const top = shown?.split(" ")[0] === state.view ? scrollY : 0;

@@ -64,7 +64,7 @@
     root.append(
       el("h1", {}, table.name, el("small", {}, ` on ${table.data}, preset ${table.preset}`)),
       own.controls, el("p", {class: "caption"}, `${table.caption}.`), place, key(), el("p", {class: "hint"},
-        "Bold and underlined: best and second best of a budget. Arrow keys move from cell to cell; Enter keeps a cell's ",
+        "Bold and underlined: best and second best of a budget. Pointing at a cell shows its standard error (\u00b1). Arrow keys move from cell to cell; Enter keeps a cell's ",
         "details open; a method's name shows the settings that made its row. ",
         el("a", {href: table.csv, download: ""}, "All numbers as CSV")));
     if (table.notes.length) root.append(el("section", {class: "notes"}, el("h2", {}, "Notes"),
