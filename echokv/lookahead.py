@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -47,6 +47,7 @@ class Lookahead(Press):
     eos: "stop" ends the lookahead when a stop id is produced, "continue" decodes past it.
     """
 
+    least_steps: ClassVar[int] = 1
     steps: int = 8
     workspace: int | None = 1024
     bootstrap: Literal["proposals", "window"] = "proposals"
@@ -62,7 +63,8 @@ class Lookahead(Press):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for field in ("steps", "anchors", "window"):
+        self.at_least("steps", self.least_steps)
+        for field in ("anchors", "window"):
             self.at_least(field, 1)
         self.odd("kernel")
         self.at_least("stage2_window", 0)
@@ -186,11 +188,8 @@ class EchoKV(Lookahead):
     T // 2 steps; `refresh_at=()` is Table 5's "Stage1 only", `bootstrap="window"` its "Iterative only".
     """
 
+    least_steps: ClassVar[int] = 2
     refresh_at: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        self.at_least("steps", 2)
-        super().__post_init__()
 
     @property
     def refreshes(self) -> tuple[int, ...]:

@@ -34,8 +34,11 @@ class Press:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
+        kinds = get_type_hints(type(self))
         for field in fields(self):
-            self.typed(field.name)
+            value, kind = getattr(self, field.name), kinds[field.name]
+            if not fits(value, kind):
+                raise UsageError(f"{type(self).__name__}.{field.name} is {value!r}; it must be {words(kind)}")
 
     @property
     def needs(self) -> Needs:
@@ -116,22 +119,14 @@ class Press:
             scores.append(protect(pool(self.by_head(mass, prefill), kernel, pooling), window))
         return scores
 
-    def typed(self, field: str) -> None:
-        """Raise UsageError unless the field's value is of the type that it is annotated with."""
-        value, kind = getattr(self, field), get_type_hints(type(self))[field]
-        if not fits(value, kind):
-            raise UsageError(f"{type(self).__name__}.{field} is {value!r}; it must be {words(kind)}")
-
     def at_least(self, field: str, least: int) -> None:
         """Raise UsageError if the field is below a limit."""
-        self.typed(field)
         value = getattr(self, field)
-        if value is None or value < least:
+        if value < least:
             raise UsageError(f"{type(self).__name__}.{field} is {value}; it must be at least {least}")
 
     def odd(self, field: str) -> None:
         """Raise UsageError unless the field is odd and positive: an even kernel has no middle."""
-        self.typed(field)
         value = getattr(self, field)
         if value < 1 or value % 2 == 0:
             raise UsageError(f"{type(self).__name__}.{field} is {value}; it must be odd and positive")

@@ -16,11 +16,10 @@ from eval.errors import UserError
 from eval.scoring.metrics import Edit
 from eval.store import digest
 from eval.tables import cells, collect
-from eval.tables.collect import Run
+from eval.tables.collect import ALIKE, Run
 from eval.tables.options import Selected
 from eval.tables.presets import edit_of
 
-_ALIKE = ("data", "model", "protocol")  # what runs of one table share
 _LONGEST = 12  # characters of a setting's value that are shown: a digest of an archive needs no more
 _LONGEST_NAME = 80  # characters of all of them in a file's name
 
@@ -95,7 +94,7 @@ def _of_model(results: Path, data: str, model: str) -> Iterator[Group]:
 
 
 def _shared(run: Run) -> dict[str, Any]:
-    return {part: run.identity.get(part) for part in _ALIKE}
+    return {part: run.identity.get(part) for part in ALIKE}
 
 
 def _settings(siblings: Mapping[str, Any]) -> dict[str, dict[str, str]]:

@@ -18,7 +18,7 @@ from eval.tables.presets import deviation
 Key = tuple[str, int | None]  # a method and its budget, None for FullKV
 
 MEASURED = ("entries", "bytes", "prefill_seconds", "selection_seconds", "decode_seconds", "peak_bytes", "new_tokens")
-_ALIKE = ("data", "model", "protocol")  # runs that differ here make no table
+ALIKE = ("data", "model", "protocol")  # runs that differ here make no table
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _check_alike(runs: Sequence[Run]) -> None:
                 f"two runs of {run.label} with other settings ({_apart(other.identity, run.identity)}): "
                 f"{other.folder.name}, {run.folder.name}; choose with --where NAME=VALUE or move one away"
             )
-        for part in _ALIKE:
+        for part in ALIKE:
             if run.identity.get(part) != runs[0].identity.get(part):
                 names = _apart({part: runs[0].identity.get(part)}, {part: run.identity.get(part)})
                 raise UserError(

@@ -15,17 +15,8 @@ from eval.errors import UserError
 from eval.inputs import examples, subsets
 from eval.tables import collect
 from tests.eval.stores import write
+from tests.eval.test_data import RECORD
 
-RECORD = {
-    "_id": "a",
-    "input": "Who?",
-    "context": "Ann did.",
-    "answers": ["Ann"],
-    "length": 3,
-    "dataset": "qasper",
-    "language": "en",
-    "all_classes": None,
-}
 SYNTHETIC = {"source": "synthetic", "records": 1, "seed": 0, "length": 512, "facts": 4, "prompts": None}
 TEMPLATE = "Read.\n\n{context}\n\nQuestion: {input}"
 
