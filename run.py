@@ -6,14 +6,14 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from eval import mistakes
+from eval.console import mistakes
 
 CONF = str(Path(__file__).resolve().parent / "conf")
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="config")
 def app(config: DictConfig) -> None:
-    from eval.runner import run  # after Hydra: `--help` must not wait for torch
+    from eval.answering.runner import run  # after Hydra: `--help` must not wait for torch
 
     with mistakes.past_hydra():
         run(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from eval.errors import UserError, command
+from eval.console.errors import UserError, command
 from eval.inputs import subsets
 from eval.tables import cells, collect, paper
 from eval.tables.build import model_name, write_files

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from eval.errors import command
+from eval.console.errors import command
 from eval.inputs import subsets
 from eval.scoring import statistics
 from eval.tables import cells, gates, paper

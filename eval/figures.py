@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from eval.analysis import figures
-from eval.errors import UserError, command
+from eval.console.errors import UserError, command
 from eval.inputs import subsets
 from eval.report import groups, numbers
 from eval.tables import cells, layout

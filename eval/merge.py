@@ -14,8 +14,8 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from eval import store
-from eval.errors import UserError, command
+from eval.console.errors import UserError, command
+from eval.keeping import store
 
 
 def merge(source: Path, into: Path) -> int:

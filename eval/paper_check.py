@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from eval.errors import command
+from eval.console.errors import command
 from eval.tables import paper
 from eval.tables.paper import Claim
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from eval import store
-from eval.errors import UserError, command
+from eval.console.errors import UserError, command
 from eval.inputs import subsets
 from eval.inputs.data import parse_lines
 from eval.inputs.subsets import Subset
+from eval.keeping import store
 from eval.scoring import metrics
 
 Row = dict[str, Any]

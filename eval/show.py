@@ -19,12 +19,12 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from eval import selections, store
-from eval.errors import UserError, command, nearest
+from eval.console.errors import UserError, command, nearest
 from eval.inputs import subsets
+from eval.keeping import selections, store
+from eval.keeping.selections import FINAL, Step
 from eval.report import groups
-from eval.selections import FINAL, Step
-from eval.shading import key, shaded
+from eval.report.shading import key, shaded
 from eval.tables import collect, layout
 from eval.tables.build import build
 from eval.tables.collect import Run

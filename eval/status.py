@@ -22,9 +22,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from eval import store
-from eval.errors import UserError, command
+from eval.console.errors import UserError, command
 from eval.inputs import examples, subsets
+from eval.keeping import store
 
 FRESH = 600.0  # seconds since its last answer in which a process counts as running
 

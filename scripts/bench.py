@@ -33,8 +33,8 @@ from benchmarks.shares import shares
 from transformers.utils.logging import disable_progress_bar
 
 from echokv import UsageError
-from eval.mistakes import explain
-from eval.provenance import code_version, without_paths
+from eval.answering.provenance import code_version, without_paths
+from eval.console.mistakes import explain
 
 ROOT = Path(__file__).resolve().parent.parent
 

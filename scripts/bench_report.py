@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from eval import selections
 from eval.inputs import subsets
+from eval.keeping import selections
+from eval.keeping.selections import FINAL, Step
+from eval.keeping.store import FORMAT, digest
 from eval.report.browser import chromium
 from eval.report.build import build
-from eval.selections import FINAL, Step
-from eval.store import FORMAT, digest
 
 METHODS = ("streamingllm", "h2o", "snapkv", "pyramidkv", "laq", "echokv")
 BUDGETS = (128, 512, 1024)

@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from eval.errors import UserError, command
+from eval.console.errors import UserError, command
 from eval.inputs.data import Record, load_folder, longbench
 
 # Where the hub keeps each data set: repository, files, revision.

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.report.browser import chromium
 from eval.report.build import build
 

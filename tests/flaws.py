@@ -126,7 +126,7 @@ def stores(*texts: str) -> Callable[[Path, Path], None]:
     """Two stores, one and two, each with one answer of the text named."""
 
     def prepare(here: Path, model: Path) -> None:
-        from eval.store import Store
+        from eval.keeping.store import Store
 
         for name, text in zip(("one", "two"), texts, strict=True):
             Store(here / name, KEY).append("qasper", answer("a", text), {})

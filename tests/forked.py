@@ -20,11 +20,12 @@ from unittest import mock
 
 import torch
 
-from eval import provenance, signals
-from eval.errors import UserError
+from eval.answering.answers import provenance
+from eval.answering.runner import run
+from eval.console import signals
+from eval.console.errors import UserError
+from eval.keeping.store import Store
 from eval.merge import merge
-from eval.runner import run
-from eval.store import Store
 from tests.test_configs import composed
 
 GRID = ["method=[full,snapkv,echokv]", "budget=[64,96]"]

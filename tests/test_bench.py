@@ -17,9 +17,9 @@ from baselines.pyramidkv import PyramidKV
 from baselines.snapkv import SnapKV
 from baselines.streaming_llm import StreamingLLM
 from echokv import UsageError
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.inputs import subsets
-from eval.plan import Cell
+from eval.planning.plan import Cell
 from scripts.benchmarks import against_kvpress, shares
 from scripts.benchmarks.bench import Bench, load
 from scripts.benchmarks.grid import stand_in

@@ -14,9 +14,9 @@ from baselines.full import FullKV
 from echokv import Prefill, Selection, decode_rows, prefill
 from echokv.controls import OracleRefresh, RandomRefresh
 from echokv.session import Stretch, advance
-from eval.analysis import evidence
 from eval.analysis.outcomes import fidelity, true_queries
-from eval.together import choose
+from eval.answering.together import choose
+from eval.inputs import evidence
 from tests.elsewhere import DEVICE, Elsewhere, elsewhere, moved
 from tests.models import build, prompt
 from tests.policies import ALL, EVERYTHING, as_lists, shared_prefill

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval import score, status, store
-from eval.errors import UserError
+from eval import score, status
+from eval.console.errors import UserError
+from eval.keeping import store
+from eval.keeping.store import RunKey, Store
 from eval.merge import main as merge_command
 from eval.merge import merge
-from eval.store import RunKey, Store
 from tests import forked
 
 ROOT = Path(__file__).parent.parent
@@ -89,7 +90,7 @@ def test_ctrl_c_and_sigterm_end_a_run_within_seconds(accidents: tuple[Path, dict
 
 WAITING = """
 import hashlib, sys
-from eval import signals
+from eval.console import signals
 try:
     with signals.caught(grace=0.3):
         print("ready", flush=True)

@@ -19,7 +19,8 @@ GROWTH = 1.05
 WATCHED = """
 import json, os, sys
 import torch
-from eval import progress, runner
+from eval.console import progress
+from eval.answering.answers import runner
 from tests.test_configs import composed
 
 torch.set_num_threads(1)

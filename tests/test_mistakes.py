@@ -21,9 +21,9 @@ import torch
 
 import run as program
 from echokv import Press, UsageError
-from eval import runner
 from eval.analysis import __main__ as analysis
-from eval.errors import UserError
+from eval.answering.answers import runner
+from eval.console.errors import UserError
 from tests.flaws import RECORD, Mistake
 from tests.mistakes import GROUPS
 from tests.test_configs import composed

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.report.browser import chromium
 from eval.report.build import build
 from eval.report.serve import Handler

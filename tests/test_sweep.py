@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 from hydra.errors import MissingConfigException
 
-from eval import mistakes, runner, status, sweep
+from eval import status
+from eval.answering.answers import runner
+from eval.console import mistakes
+from eval.planning import sweep
 from tests.test_configs import composed
 from tests.test_faults import answered
 

@@ -13,9 +13,11 @@ import pytest
 
 import run as program
 from echokv import UsageError, load_model
-from eval import runner, score, status, store
-from eval.errors import UserError, printable
+from eval import score, status
+from eval.answering.answers import runner
+from eval.console.errors import UserError, printable
 from eval.inputs import data, examples, prompts, subsets
+from eval.keeping import store
 from eval.tables import latex
 from tests.test_configs import composed
 

@@ -10,8 +10,8 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from eval.errors import UserError, nearest
-from eval.mistakes import CONF, command, past_hydra
+from eval.console.errors import UserError, nearest
+from eval.console.mistakes import CONF, command, past_hydra
 
 
 def names() -> list[str]:

@@ -10,7 +10,7 @@ import pandas as pd
 from eval.analysis import figures, report
 from eval.analysis.outcomes import AXES, COLUMNS, VALUES, outcomes
 from eval.analysis.study import Study
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.scoring import statistics
 
 SETTING = ["series", "method", "budget", "x"]

@@ -16,7 +16,7 @@ import pandas as pd
 from eval.analysis import figures, report
 from eval.analysis.outcomes import VALUES, outcomes
 from eval.analysis.study import Study, loader
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.scoring import statistics
 

@@ -12,7 +12,7 @@ import pandas as pd
 from eval.analysis import figures, report
 from eval.analysis.outcomes import outcomes
 from eval.analysis.study import Study
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.scoring import statistics
 from eval.tables import paper

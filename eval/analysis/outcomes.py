@@ -19,13 +19,13 @@ from torch import Tensor
 
 from echokv import Prefill, Selection
 from echokv.scores import attention_mass, sum_groups
-from eval.analysis import evidence
 from eval.analysis.study import Case, Load, Measured, Study, collect
-from eval.answering import by_scope, decode
-from eval.errors import UserError
-from eval.plan import Cell
+from eval.answering.answers import by_scope, decode
+from eval.answering.together import choose
+from eval.console.errors import UserError
+from eval.inputs import evidence
+from eval.planning.plan import Cell
 from eval.scoring import metrics
-from eval.together import choose
 
 VALUES = ("score", "retained", "fidelity")
 COLUMNS = {"score": "score", "retained": "retained (%)", "fidelity": "agreement (%)"}

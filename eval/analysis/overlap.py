@@ -21,7 +21,7 @@ from echokv.scores import attention_mass
 from echokv.selection import top_k
 from eval.analysis import figures, report
 from eval.analysis.study import Case, Study, collect
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.scoring import statistics
 from eval.tables import paper
 

@@ -24,7 +24,7 @@ from echokv import Lookahead, Prefill
 from eval.analysis import figures, report
 from eval.analysis.overlap import layer_overlap, oracle
 from eval.analysis.study import Case, Study, collect, loader
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.tables import paper
 
 STRATEGIES = ("locked", "locked_latest", "linear", "linear_prompt", "prompt", "lookahead")

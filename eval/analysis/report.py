@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.scoring import statistics
 from eval.tables import layout
 from eval.tables.latex import escape

@@ -13,12 +13,12 @@ from typing import Any
 import pandas as pd
 
 from echokv import Lookahead
-from eval.analysis import evidence, figures, report
+from eval.analysis import figures, report
 from eval.analysis.study import Case, Study, collect
-from eval.answering import by_scope
-from eval.errors import UserError
-from eval.inputs import subsets
-from eval.plan import Cell
+from eval.answering.answers import by_scope
+from eval.console.errors import UserError
+from eval.inputs import evidence, subsets
+from eval.planning.plan import Cell
 from eval.tables import paper
 
 COLUMNS = {("laq", "W1"): "laq_w", ("echokv", "W1"): "echokv_w1", ("echokv", "W2"): "echokv_w2"}  # of the paper's

@@ -13,16 +13,16 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from echokv import Lookahead, Needs, Prefill, UsageError, load_model, prefill
-from eval.asked import Asked
-from eval.errors import UserError
+from eval.answering.provenance import provenance
+from eval.answering.runner import missing
+from eval.console.errors import UserError
+from eval.console.progress import Reporter
 from eval.inputs import examples
+from eval.inputs.asked import Asked
 from eval.inputs.examples import Data, Example
 from eval.inputs.truncation import Encoded
-from eval.plan import Cell, Protocol, cells, union_of_needs
-from eval.progress import Reporter
-from eval.provenance import provenance
-from eval.runner import missing
-from eval.store import RunKey, Store, check_writable
+from eval.keeping.store import RunKey, Store, check_writable
+from eval.planning.plan import Cell, Protocol, cells, union_of_needs
 from eval.tables.build import model_name
 from eval.tables.collect import Run
 

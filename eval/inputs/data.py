@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from zipfile import BadZipFile, ZipFile
 
-from eval.errors import UserError, nearest
+from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
 
 Record = dict[str, Any]

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from eval import synthetic
-from eval.errors import UserError, nearest
+from eval.console.errors import UserError, nearest
 from eval.inputs import prompts, subsets
 from eval.inputs.data import Loaded, load_folder, longbench
 from eval.inputs.subsets import Subset
+from eval.keeping.store import NAME, digest
 from eval.scoring.metrics import METRICS
-from eval.store import NAME, digest
 
 Source = Callable[[str], Loaded]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from eval.errors import UserError, nearest
+from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
 
 _FIELD = re.compile(r"\{(context|input)\}")

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from eval.errors import UserError, nearest
+from eval.console.errors import UserError, nearest
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 

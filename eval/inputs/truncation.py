@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from eval.errors import UserError, nearest
+from eval.console.errors import UserError, nearest
 
 Order = Literal["truncate_first", "template_first"]
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from eval.errors import command
+from eval.console.errors import command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.report.numbers import significant
 
 MOST = 20_000  # rows shown; a longer file is only offered to download

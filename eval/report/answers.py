@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from eval import selections
+from eval.keeping import selections
 from eval.report.numbers import name_of, ordered, plain
 from eval.tables import cells
 from eval.tables.collect import Run

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from eval.errors import UserError
+from eval.console.errors import UserError
 
 QUIET = (
     "--no-sandbox",  # it runs as root in containers, on pages that are our own

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eval.errors import UserError
+from eval.console.errors import UserError
+from eval.keeping.store import digest
 from eval.report import analyses, answers, groups, numbers
 from eval.report.groups import Group
 from eval.scoring.metrics import Edit
-from eval.store import digest
 from eval.tables import cells
 from eval.tables.options import Selected
 

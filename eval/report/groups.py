@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval import store
-from eval.errors import UserError
+from eval.console.errors import UserError
+from eval.keeping import store
+from eval.keeping.store import digest
 from eval.scoring.metrics import Edit
-from eval.store import digest
 from eval.tables import cells, collect
 from eval.tables.collect import ALIKE, Run
 from eval.tables.options import Selected

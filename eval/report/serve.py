@@ -10,7 +10,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from eval.errors import UserError
+from eval.console.errors import UserError
 
 EVERY = 3.0  # seconds between two looks at the answers
 REST = 5.0  # times as long as a build takes is waited after it: the run needs the processor more

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from eval import score
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.inputs.subsets import Subset
+from eval.keeping.store import digest
 from eval.scoring import metrics, rouge_l
 from eval.scoring.metrics import Edit
-from eval.store import digest
 
 SLOW = ("rouge", "rouge_zh")
 

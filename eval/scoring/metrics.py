@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from rapidfuzz import fuzz
 
-from eval.errors import UserError, nearest
+from eval.console.errors import UserError, nearest
 from eval.inputs.subsets import Subset
 from eval.scoring import rouge_l
 

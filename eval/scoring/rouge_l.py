@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from eval.errors import UserError
+from eval.console.errors import UserError
 
 # Pairs on which plain LCS, bags instead of sets, and older editions give other values than rouge 1.0.1.
 _CHECKS = (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from eval.errors import UserError, nearest
+from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
 from eval.synthetic import code, facts, fewshot, passages, summary
 from eval.synthetic.layout import Draft, tokens

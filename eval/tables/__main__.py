@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from eval.errors import command
+from eval.console.errors import command
 from eval.tables import cells, latex
 from eval.tables.build import TABLES, build, restricted, write_files
 from eval.tables.layout import markdown

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.tables import cells, gates
 from eval.tables.collect import Run

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from eval import score
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.scoring import memory, statistics
 from eval.scoring.metrics import Edit

@@ -10,9 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from eval import score, store
-from eval.errors import UserError, nearest
+from eval import score
+from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
+from eval.keeping import store
 from eval.tables.presets import deviation
 
 Key = tuple[str, int | None]  # a method and its budget, None for FullKV

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from eval.errors import UserError, nearest
+from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
 from eval.tables import cells, collect
 from eval.tables.collect import Answers

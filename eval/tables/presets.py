@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from omegaconf import OmegaConf
 
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.inputs.subsets import CONF
 from eval.scoring.metrics import Edit
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from echokv import Press
-from eval.plan import Cell
+from eval.planning.plan import Cell
 
 from .bench import Bench, weights
 from .grid import COMPARED, stand_in

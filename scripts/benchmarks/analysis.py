@@ -20,8 +20,8 @@ def analysis(bench: Bench) -> Measured:
     """Table 1's measurement of one synthetic example over one EchoKV answer to it, each with its prefill."""
     from eval.analysis import overlap  # here, for pandas would count for every peak of memory measured before
     from eval.analysis.study import Study, case
-    from eval.asked import Asked
-    from eval.plan import union_of_needs
+    from eval.inputs.asked import Asked
+    from eval.planning.plan import union_of_needs
 
     tokenizer, budget = _tokenizer(bench, "analysis"), bench.budgets[0]
     chosen = [f"data.length={max(LEAST, bench.length)}", "subset=syn_fact", "limit=1", "data.records=1"]
@@ -45,7 +45,7 @@ def analysis(bench: Bench) -> Measured:
 def halves(bench: Bench) -> Measured:
     """In bfloat16: how many answers decoded as one batch are those decoded alone, and what that does to scores."""
     from eval import score
-    from eval.asked import Asked
+    from eval.inputs.asked import Asked
 
     tokenizer = _tokenizer(bench, "halves")
     model = bench.model
@@ -81,7 +81,7 @@ def halves(bench: Bench) -> Measured:
 def _examples(bench: Bench) -> Iterator[tuple[Any, Any]]:
     """Synthetic examples of short answers, with the protocol they are asked under."""
     from eval.inputs import examples
-    from eval.plan import Protocol
+    from eval.planning.plan import Protocol
 
     wanted = [f"data.length={bench.options.synthetic}", f"subset=[{','.join(TASKS)}]"]
     config = composed(bench.options, "data=synthetic", *wanted, f"data.records={bench.options.examples}")

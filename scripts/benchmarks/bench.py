@@ -18,12 +18,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from echokv import Needs, Prefill, Press, Selection, UsageError, decode_rows, embedded, load_model, prefill
 from echokv.graphs import check_graphs, cuda_graph
 from echokv.models import DTYPES, device_named
-from eval.answering import Task, answers
-from eval.asked import Asked
-from eval.errors import UserError
-from eval.measure import Meter
-from eval.mistakes import CONF
-from eval.plan import Cell
+from eval.answering.answers import Task, answers
+from eval.answering.measure import Meter
+from eval.console.errors import UserError
+from eval.console.mistakes import CONF
+from eval.inputs.asked import Asked
+from eval.planning.plan import Cell
 
 from .measured import trim
 

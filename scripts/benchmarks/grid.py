@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eval.plan import Cell
+from eval.planning.plan import Cell
 
 from .bench import METHODS, Bench
 from .measured import Measured, Point, Row

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from eval.measure import Meter
+from eval.answering.measure import Meter
 
 
 class Unavailable(Exception):

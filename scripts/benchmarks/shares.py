@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.inputs import subsets
 
 from .bench import METHODS, Bench

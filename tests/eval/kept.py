@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from eval import selections
-from eval.selections import FINAL, Step
+from eval.keeping import selections
+from eval.keeping.selections import FINAL, Step
 from tests.eval.stores import RUN
 
 LAYERS, HEADS = 3, 2

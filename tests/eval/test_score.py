@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eval import score
-from eval.errors import UserError
+from eval.console.errors import UserError
 from eval.inputs import subsets
 
 ROW: dict[str, Any] = {"pred": "Ann", "answers": ["Ann"], "all_classes": None, "length": 3}

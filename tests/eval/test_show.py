@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from eval import shading, show
+from eval import show
 from eval.inputs import subsets
-from eval.selections import Prompt
+from eval.keeping.selections import Prompt
+from eval.report import shading
 from eval.tables.layout import Entry, Row, Table
 from tests.eval import kept
 from tests.eval.stores import pattern, write

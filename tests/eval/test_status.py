@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from eval import status, store
-from eval.store import RunKey, Store
+from eval import status
+from eval.keeping import store
+from eval.keeping.store import RunKey, Store
 
 COSTS = {"prefill_seconds": 2.0, "selection_seconds": 0.5, "decode_seconds": 1.0}
 

@@ -1,0 +1,1 @@
+"""From examples to stored answers and the table printed after a run."""

@@ -1,0 +1,137 @@
+"""From prompts to answers: one prefill per example, all its cells chosen side by side, all rows decoded together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from echokv import Prefill, Selection, decode_rows, prefill
+from echokv.graphs import cuda_graph
+from eval.answering.measure import Meter
+from eval.answering.together import Choice, choose, in_halves
+from eval.inputs.asked import Asked
+from eval.planning.plan import Cell, union_of_needs
+
+See = Callable[[Prefill, Sequence[tuple[Cell, Selection]]], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A prompt and the cells that are to answer it.
+
+    see: called with the prefill and every cell's selection before anything is decoded; its time is nobody's.
+    """
+
+    asked: Asked
+    cells: Sequence[Cell]
+    see: See | None = None
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One answer to be decoded, and what was measured on the way to it."""
+
+    task: Task
+    cell: Cell
+    filled: Prefill
+    selection: Selection
+    choice: Choice
+    filling: Meter
+
+
+def answers(
+    tasks: Sequence[Task], model: Any, rows: int | None, graphs: bool = False
+) -> Iterator[tuple[Task, Cell, dict[str, Any]]]:
+    """Prefill each prompt once, select for every cell, decode all cells; yield tokens and measurements of each.
+
+    rows: at most so many answers are decoded as one batch; None is all of them.
+    graphs: record decode steps as CUDA graphs (`echokv.graphs`).
+
+    Costs that cells share are told in equal shares: a scoring among the budgets it served, a batch among its rows.
+    """
+    chosen = _chosen(tasks, model)
+    size = rows or len(chosen)
+    for first in range(0, len(chosen), size):
+        batch = chosen[first : first + size]
+        wanted = [(row.filled, row.selection, row.task.asked.max_new_tokens) for row in batch]
+        with Meter() as decoding:
+            decoded = list(in_halves(lambda some: _decode(some, graphs), wanted))
+        for row, (tokens, together) in zip(batch, decoded, strict=True):
+            about = {"new_tokens": len(tokens), **_about(row, decoding, len(batch)), "rows": together}
+            yield row.task, row.cell, {"tokens": tokens, **about}
+
+
+def fitting(
+    tasks: Sequence[Task], model: Any, rows: int | None, graphs: bool
+) -> Iterator[tuple[Task, Cell | None, dict[str, Any]]]:
+    """`answers`, of fewer tasks at a time where memory ends; a task that does not fit alone comes without a cell."""
+    yield from in_halves(lambda some: answers(some, model, rows, graphs), tasks, lambda task: (task, None, {}))
+
+
+def _chosen(tasks: Sequence[Task], model: Any) -> list[_Row]:
+    filled: list[tuple[Prefill, Meter]] = []
+    for task in tasks:
+        asked = task.asked
+        with Meter() as filling:
+            needs = union_of_needs(task.cells)
+            one = prefill(model, torch.tensor(asked.ids), needs, asked.stop_ids, asked.min_new_tokens)
+        filled.append((one, filling))
+    groups = [
+        (task, one, filling, group)
+        for task, (one, filling) in zip(tasks, filled, strict=True)
+        for group in by_scope(task.cells)
+    ]
+    jobs = [(one, group[0].press, [cell.budget for cell in group]) for _, one, _, group in groups]
+    found = [
+        _Row(task, cell, one, selection, choice, filling)
+        for (task, one, filling, group), choice in zip(groups, in_halves(choose, jobs), strict=True)
+        for cell, selection in zip(group, choice.selections, strict=True)
+    ]
+    for task, (one, _) in zip(tasks, filled, strict=True):
+        if task.see:
+            task.see(one, [(row.cell, row.selection) for row in found if row.task is task])
+    return found
+
+
+def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
+    # Column sums are made during the prefill, and are a cost of the methods that choose by them.
+    users = sum(cell.press.needs.column_sums for cell in row.task.cells)
+    sums = row.filled.sums_seconds / users if row.cell.press.needs.column_sums else 0.0
+    return {
+        "prompt_tokens": len(row.task.asked.ids),
+        "truncated": row.task.asked.truncated,
+        "prefill_seconds": round(row.filling.seconds - row.filled.sums_seconds, 4),
+        "entries": row.selection.entries,
+        "bytes": row.selection.bytes(row.filled),
+        "ties": row.selection.ties,
+        "lookahead_tokens": row.choice.ahead,
+        "selection_seconds": round(row.choice.seconds / len(row.choice.selections) + sums, 4),
+        "decode_seconds": round(decoding.seconds / batch, 4),
+        "peak_bytes": max(row.filling.peak, row.choice.peak, decoding.peak),
+    }
+
+
+def _decode(wanted: Sequence[tuple[Prefill, Selection, int]], graphs: bool) -> list[tuple[list[int], int]]:
+    """Each answer's tokens, and how many rows were decoded with it."""
+    sessions = [filled.session(selection) for filled, selection, _ in wanted]
+    record = partial(cuda_graph, device=wanted[0][0].model.device) if graphs else None
+    found = decode_rows(sessions, [n for _, _, n in wanted], record)
+    return [(tokens, len(wanted)) for tokens in found]
+
+
+def decode(filled: Prefill, selections: Sequence[Selection], n: int) -> list[list[int]]:
+    """Answers of up to n tokens on each selection, as one batch or as few as memory allows."""
+    wanted = [(filled, selection, n) for selection in selections]
+    return [tokens for tokens, _ in in_halves(lambda some: _decode(some, graphs=False), wanted)]
+
+
+def by_scope(grid: Sequence[Cell]) -> list[list[Cell]]:
+    """Cells that share their scores: of one method, at budgets that make no difference to it."""
+    groups: dict[Any, list[Cell]] = {}
+    for cell in grid:
+        groups.setdefault((cell.method, cell.press.scope(cell.budget or 0)), []).append(cell)
+    return list(groups.values())

@@ -1,0 +1,50 @@
+"""What a run would ask, shown instead of run: `inspect=3`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from echokv import UsageError, load_tokenizer
+from eval.console.errors import UserError, printable
+from eval.inputs.asked import Asked
+from eval.inputs.examples import Example
+from eval.planning.plan import Protocol
+
+ENDS = 300  # characters shown of each end of a prompt
+IDS = 8  # token ids shown of each end
+
+
+def preview(config: dict[str, Any], protocol: Protocol, examples: Sequence[Example]) -> str:
+    """Prompt ends, token counts, truncation and stop ids of the first `inspect` examples. Loads no weights.
+
+    Raises UserError if `inspect` is not a positive number or the tokenizer cannot be had.
+    """
+    number, model = config["inspect"], config["model"]
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise UserError(f"inspect is {number!r}; give a whole number of examples, at least 1")
+    try:
+        about, tokenizer = load_tokenizer(model["name"], model["revision"])
+    except UsageError as error:
+        raise UserError(str(error)) from error
+    return "\n\n".join(_one(example, protocol, about, tokenizer) for example in examples[:number])
+
+
+def _one(example: Example, protocol: Protocol, about: Any, tokenizer: Any) -> str:
+    asked = Asked.of(example, protocol, about, tokenizer)
+    stops = ", ".join(f"{token} {tokenizer.decode([token])!r}" for token in sorted(asked.stop_ids))
+    text = asked.text
+    ends = [text] if len(text) <= 2 * ENDS else [text[:ENDS], text[-ENDS:]]
+    ids = list(asked.ids)
+    lines = [
+        f"{example.subset.name} {printable(example.id)}",
+        f"  tokens: {len(ids)}"
+        + (f", cut in the middle from {asked.tokens_before}" if asked.truncated else ", not cut"),
+        f"  chat template: {'yes' if protocol.in_chat(example.subset) else 'no'} (preset.chat={protocol.chat})",
+        f"  answer: at most {asked.max_new_tokens} tokens, stops at {stops}"
+        + (", not as its first token" if asked.min_new_tokens else ""),
+        f"  first ids: {ids[:IDS]}",
+        f"  last ids: {ids[max(0, len(ids) - IDS) :]}",
+        *(f"  {end!r}" for end in ends),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,62 @@
+"""What made the answers of one process, kept beside them."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eval.inputs.examples import Data
+
+VERSIONS = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "datasets",
+    "hydra-core",
+    "numpy",
+    "pandas",
+    "rouge",
+    "rapidfuzz",
+)
+
+
+def provenance(config: dict[str, Any], model: Any, inputs: Data) -> dict[str, Any]:
+    """What made an answer: configuration, versions, code, device. Local paths are cut to their last name."""
+    cuda = torch.cuda.is_available() and str(model.device).startswith("cuda")
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": without_paths({key: value for key, value in config.items() if key != "results"}),
+        "sources": inputs.sources,
+        "examples": inputs.sizes,
+        "revision": getattr(model.config, "_commit_hash", None),
+        "versions": {name: version(name) for name in VERSIONS} | {"python": platform.python_version()},
+        "code": code_version(),
+        "device": torch.cuda.get_device_name() if cuda else f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "seed": None,  # greedy decoding draws nothing at random
+    }
+
+
+def without_paths(value: Any) -> Any:
+    """Settings whose local paths are cut to their last name: they may tell a user's name."""
+    if isinstance(value, dict):
+        return {key: without_paths(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [without_paths(one) for one in value]
+    return Path(value).name if isinstance(value, str) and value.startswith(("/", "~", ".")) else value
+
+
+def code_version() -> dict[str, Any]:
+    """Commit of the working tree and whether it has changes; empty outside a checkout."""
+    root = Path(__file__).resolve().parents[2]
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
+        changes = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"commit": commit.stdout.strip(), "dirty": bool(changes.stdout.strip())}

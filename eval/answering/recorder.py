@@ -1,0 +1,162 @@
+"""Stores which prompt tokens each answer's cache kept, for the report to show: `record.selections=true`."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from echokv import Lookahead, Prefill, Selection, prefill
+from eval.answering.answers import See
+from eval.console.errors import UserError
+from eval.console.progress import Reporter
+from eval.inputs import evidence
+from eval.inputs.asked import Asked
+from eval.inputs.examples import Example, by_subset
+from eval.inputs.truncation import Encoded
+from eval.keeping import selections
+from eval.keeping.selections import Step
+from eval.keeping.store import Store, digest
+from eval.planning.plan import Cell, Protocol, union_of_needs
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Writes RESULTS/selections/DATA/MODEL/RUN/SUBSET.*.jsonl, and the prompts beside these runs.
+
+    unseen: examples that are answered but whose selections are not stored, each with the cells in question.
+    """
+
+    results: Path
+    protocol: Protocol
+    stores: dict[str, Store]
+    unseen: tuple[tuple[Example, list[Cell]], ...]
+
+    @classmethod
+    def of(cls, config: dict[str, Any], grid: Sequence[Cell], examples: Sequence[Example]) -> Recorder | None:
+        """The recorder that `record.selections` asks for, None if it does not.
+
+        Raises UserError for a value other than true and false, and for stored selections of another text.
+        """
+        asked = config["record"]["selections"]
+        if not isinstance(asked, bool):
+            raise UserError(f"record.selections is {asked!r}; give true or false")
+        if not asked:
+            return None
+        results = Path(config["results"])
+        stores = {cell.label: Store(results / selections.FOLDER, cell.store.key) for cell in grid}
+        return cls(results, Protocol.of(config), stores, tuple(_unseen(stores, grid, examples)))
+
+    def watch(self, example: Example, asked: Asked, tokenizer: Any, made_by: dict[str, Any]) -> See:
+        """What `eval.answering.answers.answers` is to call once it has chosen for all cells."""
+        return lambda filled, chosen: self._keep(example, asked, tokenizer, made_by, filled, chosen)
+
+    def complete(self, model: Any, tokenizer: Any, made_by: dict[str, Any]) -> None:
+        """Select once more for what is unseen."""
+        if not self.unseen:
+            return
+        with Reporter(len(self.unseen)) as reporter:
+            for example, grid in self.unseen:
+                asked = Asked.of(example, self.protocol, model, tokenizer)
+                needs = union_of_needs(grid)
+                filled = prefill(model, torch.tensor(asked.ids), needs, asked.stop_ids, asked.min_new_tokens)
+                chosen = [(cell, cell.press.select(filled, cell.budget)) for cell in grid]
+                self._keep(example, asked, tokenizer, made_by, filled, chosen)
+                reporter.advance(example.subset.name)
+
+    def said(self) -> str:
+        """How much room the selections of these cells take."""
+        folders = [store.folder for store in self.stores.values()]
+        files = [path for folder in folders for path in folder.glob("*.jsonl")]
+        prompts = list((folders[0].parent / selections.PROMPTS).glob("*.json"))
+        size, texts = (sum(path.stat().st_size for path in some) / 1e6 for some in (files, prompts))
+        place = folders[0].parent
+        return f"selections of {len(folders)} cells: {size:.2f} MB, and {texts:.2f} MB of prompts, in {place}"
+
+    def _keep(
+        self,
+        example: Example,
+        asked: Asked,
+        tokenizer: Any,
+        made_by: dict[str, Any],
+        filled: Prefill,
+        chosen: Sequence[tuple[Cell, Selection]],
+    ) -> None:
+        """Store the final selections and, of policies that decode ahead, their workspaces."""
+        name = self._prompt(example, asked, tokenizer)
+        ahead: dict[tuple[str, Any], list[Step]] = {}
+        for cell, selection in chosen:
+            press, budget, spaces = cell.press, cell.budget, []
+            if isinstance(press, Lookahead) and budget is not None and filled.length > budget:
+                known = (cell.method, press.scope(budget))
+                if known not in ahead:
+                    rounds = enumerate(press.rounds(filled, budget), 1)
+                    ahead[known] = [_step(f"W{place}", part.workspace) for place, part in rounds]
+                spaces = ahead[known]
+            packed = [selections.pack(step) for step in [*spaces, _step(selections.FINAL, selection)]]
+            about = {"_id": example.id, "fingerprint": example.fingerprint, "prompt": name}
+            row = {**about, "prompt_tokens": filled.length, "steps": packed}
+            self.stores[cell.label].append(example.subset.name, row, made_by)
+
+    def _prompt(self, example: Example, asked: Asked, tokenizer: Any) -> str:
+        """Store the prompt if it is not there, and return its name."""
+        encoded = Encoded(asked.ids, asked.text, asked.truncated, asked.tokens_before)
+        found = evidence.locate(example, encoded, tokenizer, ())
+        pieces = selections.cut(asked.text, _ends(asked, tokenizer))
+        content = {"pieces": pieces, "evidence": _ranges(found.tokens if found else ())}
+        name = digest([asked.ids, content["evidence"]])
+        folder = next(iter(self.stores.values())).folder.parent / selections.PROMPTS
+        path = folder / f"{name}.json"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            scratch = path.with_name(f".{name}.{uuid.uuid4().hex[:8]}")
+            scratch.write_text(json.dumps(content), encoding="utf-8")
+            os.replace(scratch, path)
+        return name
+
+
+def _unseen(
+    stores: dict[str, Store], grid: Sequence[Cell], examples: Sequence[Example]
+) -> Iterator[tuple[Example, list[Cell]]]:
+    for subset, group in by_subset(examples).items():
+        stored = [(cell, cell.store.answers(subset), stores[cell.label].answers(subset)) for cell in grid]
+        for example in group:
+            cells = []
+            for cell, answers, kept in stored:
+                if example.id not in kept:
+                    cells += [cell] if example.id in answers else []
+                elif kept[example.id]["fingerprint"] != example.fingerprint:
+                    raise UserError(f"{stores[cell.label].folder} holds selections of another text: move it away")
+            if cells:
+                yield example, cells
+
+
+def _step(name: str, selection: Selection) -> Step:
+    return Step(name, selection.length, tuple(np.asarray(layer.cpu()) for layer in selection.indices))
+
+
+def _ends(asked: Asked, tokenizer: Any) -> list[int]:
+    """Where each token ends in the text. Raises UserError for a tokenizer that cannot tell."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise UserError("record.selections needs a fast tokenizer, for where tokens lie in the text; this one is slow")
+    bos = bool(tokenizer.bos_token and asked.text.startswith(tokenizer.bos_token))
+    found = tokenizer(asked.text, add_special_tokens=not bos, return_offsets_mapping=True, verbose=False)
+    return [end for _, end in found["offset_mapping"]]
+
+
+def _ranges(tokens: Sequence[int]) -> list[list[int]]:
+    """Ascending positions as half-open ranges."""
+    found: list[list[int]] = []
+    for token in tokens:
+        if found and found[-1][1] == token:
+            found[-1][1] = token + 1
+        else:
+            found.append([token, token + 1])
+    return found

@@ -1,0 +1,52 @@
+"""The one exception that stands for a user's mistake, how a command tells it, and the hint for a misspelt name."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """Wrong input, told in one line: what was given, which limit it broke, what to do instead.
+
+    As text it is one line of printable characters, whatever a record or a file name in it holds.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+def command(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], None]
+) -> int:
+    """Parse a command line, do its work and return the exit status: 1 with one line on stderr for a UserError
+    or a reader of the output that has ended, else 0.
+
+    arguments: None for those of the process. Commands that compose a configuration have
+    `eval.console.mistakes.command`.
+    """
+    chosen = parser.parse_args(arguments)
+    try:
+        work(chosen)
+        sys.stdout.flush()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        print("error: what reads the output has ended", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own flush at its end fails again
+        return 1
+    return 0
+
+
+def printable(text: str) -> str:
+    """Return text with an escape for every character that would move a terminal's cursor or end the line."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """Return '; did you mean a, b?' for the closest of `choices`, or the whole list if none is close."""
+    known = sorted(choices)
+    close = get_close_matches(word, known, n=3, cutoff=0.5)
+    return f"; did you mean {', '.join(close)}?" if close else f"; known: {', '.join(known)}"

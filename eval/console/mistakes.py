@@ -1,0 +1,143 @@
+"""What went wrong by the user's doing, told in one line; Hydra's own complaints among it."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from eval.console import signals
+from eval.console.errors import UserError, nearest
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+class Failed(BaseException):
+    """Carries an error past Hydra, which prints the command line in front of any Exception."""
+
+
+@contextmanager
+def past_hydra() -> Iterator[None]:
+    """Turn an error in the block into Failed, but not in a sweep, whose launcher collects its tasks' errors."""
+    try:
+        yield
+    except Exception as error:
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            raise
+        raise Failed from error
+
+
+def command(app: Callable[[], None]) -> int:
+    """Run a command of Hydra's and return its exit status: 1 with one line for a mistake, 130 or 143 for a signal."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here, not to Hydra's printer
+    try:
+        with signals.caught():
+            app()
+    except signals.Interrupted as error:
+        print(f"{error}: {signals.GO_ON}", file=sys.stderr)
+        return error.status
+    except (Exception, Failed) as error:
+        if (message := explain(error)) is None:
+            raise
+        print(f"error: {message}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def explain(error: BaseException) -> str | None:
+    """Return one line for a user's mistake, None for any other error."""
+    if isinstance(error, Failed) and error.__cause__:
+        return explain(error.__cause__)
+    if isinstance(error, UserError):
+        return str(error)
+    if type(error).__module__.startswith("submitit.") or 'detect "srun"' in str(error):
+        return _of_a_sweep(error)
+    if isinstance(error, BrokenPipeError):
+        return "what reads the output has ended"
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}; choose a writable folder with results=PATH"
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        return _unknown_choice(error.missing_cfg_file)
+    if isinstance(error, OverrideParseException):
+        return f"cannot read '{error.override}': write name=value, and lists as name=[a,b]"
+    if isinstance(error, ConfigCompositionException) and (message := _of_an_override(error)):
+        return message
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return " ".join(str(error).split())
+    return None
+
+
+def _of_a_sweep(error: BaseException) -> str:
+    """What Hydra's launcher for Slurm and local tasks, a package of its own, says in many lines."""
+    text = str(error)
+    if 'detect "srun"' in text:
+        return "there is no Slurm here (no srun): use hydra/launcher=local or scripts/shards.sh"
+    if ended := re.search(r"Job (\S+) .*with path (\S+)\s+has not produced any output \(state: ([^)]*)\)", text):
+        return (
+            f"task {ended[1]} ended without a result (state {ended[3]}), the others go on; logs are in "
+            f"{Path(ended[2]).parent}. Stored answers are kept: the same command does what is missing"
+        )
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), type(error).__name__)
+
+
+def _unknown_choice(path: str) -> str:
+    """path: GROUP/NAME of a YAML that is not there; of a model also GROUP/FOLDER or GROUP/HUB_NAME."""
+    group, _, name = path.rpartition("/")
+    if name.startswith("submitit_"):
+        return "sweeps over Slurm or local tasks need hydra-submitit-launcher: pip install -e '.[slurm]'"
+    if group.startswith("model/"):
+        given = path.removeprefix("model/")
+        return f"model={given}: model= names a YAML of conf/model; write model.name={given} for a folder or hub name"
+    return f"unknown {group} '{name}'{nearest(name, (path.stem for path in (CONF / group).glob('*.yaml')))}"
+
+
+def _of_an_override(error: ConfigCompositionException) -> str | None:
+    """What is wrong with a name=value that Hydra can read."""
+    text = str(error)
+    if several := re.search(r"(Ambiguous value for argument|Sweep parameters) '(.+)'", text):
+        return _several(several[2], listed=several[1].startswith("Ambiguous"))
+    if not (key := re.search(r"'([^']+)'", text)):
+        return None
+    add = re.search(r"To append to your config use (\+.+)", text)
+    # The part of the name that is missing: methods.NAME of a method, methods.NAME.FIELD of a field.
+    missing = getattr(error.__cause__, "full_key", None) or ""
+    return _unknown_key(key[1].split("=")[0].lstrip("+~"), missing, add[1] if add else "")
+
+
+def _several(override: str, listed: bool) -> str:
+    """listed: whether the values are a plain list such as 128,256, not Hydra's choice(...) or range(...)."""
+    key, _, values = override.partition("=")
+    if not listed or key in _groups() - {"method"}:
+        return f"'{override}' are several values: add -m, which makes one job of each"
+    return f"'{override}' are several values: write {key}=[{values}], or add -m for one job each"
+
+
+def _groups() -> set[str]:
+    """The groups of settings that are chosen by name; conf/subsets is read by the subsets' own module."""
+    return {path.name for path in CONF.iterdir() if path.is_dir()} - {"hydra", "subsets"}
+
+
+def _unknown_key(key: str, missing: str, add: str) -> str:
+    if "." not in key:
+        known = {str(name) for name in OmegaConf.load(CONF / "config.yaml")} - {"defaults", "hydra"} | _groups()
+        return f"unknown setting '{key}'{nearest(key, known)}"
+    group = key.split(".")[0]
+    if group == "methods" and add and missing.count(".") > 1:
+        return f"unknown setting '{key}': the method's YAML has no such field; if its class has it, {add} adds it"
+    if group == "methods":
+        return f"unknown setting '{key}': the method is not chosen by method="
+    # An analysis is described by an experiment; every other group of settings has a folder of its own.
+    folder = "experiment" if group == "analysis" else group
+    return f"unknown setting '{key}': no such field in the chosen conf/{folder}/*.yaml"

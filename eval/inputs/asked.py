@@ -1,0 +1,68 @@
+"""An example as a model gets it: token ids, and when its answer ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from eval.console.errors import UserError
+from eval.inputs.examples import Example
+from eval.inputs.truncation import encode
+from eval.planning.plan import Protocol
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Token ids of a prompt, the text they were made of, and the rules for its answer."""
+
+    ids: tuple[int, ...]
+    text: str
+    tokens_before: int
+    truncated: bool
+    stop_ids: frozenset[int]
+    max_new_tokens: int
+    min_new_tokens: int
+
+    @classmethod
+    def of(cls, example: Example, protocol: Protocol, model: Any, tokenizer: Any) -> Asked:
+        """Tokenise a prompt for a model, or for anything that has a model's `config` and `generation_config`.
+
+        Raises UserError for an empty prompt or one that leaves no positions for its answer.
+        """
+        subset = example.subset
+        encoded = encode(
+            example.prompt,
+            tokenizer,
+            limit=protocol.prompt_limit,
+            chat=protocol.in_chat(subset),
+            order=protocol.truncation,  # type: ignore[arg-type]
+            template_options=protocol.template_options,
+        )
+        length, positions = len(encoded.ids), model.config.max_position_embeddings
+        if not length:
+            raise UserError(f"the prompt of {example.id} ({subset.name}) is empty")
+        if length + subset.max_new_tokens > positions:
+            raise UserError(
+                f"the prompt of {example.id} ({subset.name}) has {length} tokens after truncation; with its "
+                f"{subset.max_new_tokens} new ones it exceeds the model's {positions} positions: "
+                "lower model.prompt_limit"
+            )
+        stop = stop_ids(model, tokenizer, protocol.newline_stops(subset))
+        return cls(
+            ids=encoded.ids,
+            text=encoded.text,
+            tokens_before=encoded.tokens_before,
+            truncated=encoded.truncated,
+            stop_ids=stop,
+            max_new_tokens=subset.max_new_tokens,
+            min_new_tokens=protocol.min_new_tokens(subset),
+        )
+
+
+def stop_ids(model: Any, tokenizer: Any, newline: bool) -> frozenset[int]:
+    """Every id that the tokenizer or the checkpoint calls an end; with `newline` also the newline's."""
+    named = [tokenizer.eos_token_id, getattr(model.generation_config, "eos_token_id", None)]
+    ids = {token for one in named for token in (one if isinstance(one, list) else [one]) if token is not None}
+    if newline:
+        ids.add(tokenizer.encode("\n", add_special_tokens=False)[-1])
+    return frozenset(ids)

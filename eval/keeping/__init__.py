@@ -1,0 +1,1 @@
+"""Stored answers and stored selections, as files."""
