@@ -20,7 +20,7 @@ from unittest import mock
 
 import torch
 
-from eval.answering.answers import provenance
+from eval.answering import provenance
 from eval.answering.runner import run
 from eval.console import signals
 from eval.console.errors import UserError

@@ -20,7 +20,7 @@ WATCHED = """
 import json, os, sys
 import torch
 from eval.console import progress
-from eval.answering.answers import runner
+from eval.answering import runner
 from tests.test_configs import composed
 
 torch.set_num_threads(1)

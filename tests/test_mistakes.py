@@ -22,7 +22,7 @@ import torch
 import run as program
 from echokv import Press, UsageError
 from eval.analysis import __main__ as analysis
-from eval.answering.answers import runner
+from eval.answering import runner
 from eval.console.errors import UserError
 from tests.flaws import RECORD, Mistake
 from tests.mistakes import GROUPS

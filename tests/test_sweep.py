@@ -17,7 +17,7 @@ import pytest
 from hydra.errors import MissingConfigException
 
 from eval import status
-from eval.answering.answers import runner
+from eval.answering import runner
 from eval.console import mistakes
 from eval.planning import sweep
 from tests.test_configs import composed

@@ -14,7 +14,7 @@ import pytest
 import run as program
 from echokv import UsageError, load_model
 from eval import score, status
-from eval.answering.answers import runner
+from eval.answering import runner
 from eval.console.errors import UserError, printable
 from eval.inputs import data, examples, prompts, subsets
 from eval.keeping import store

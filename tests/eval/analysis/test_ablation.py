@@ -68,7 +68,7 @@ def test_values_of_lists_and_nulls_have_a_place_on_the_axis(tiny_settings: list[
 
 def test_outcomes_are_those_of_a_run(tiny_settings: list[str], tmp_path: Path) -> None:
     """The analysis answers as run.py does."""
-    from eval.answering.answers import runner
+    from eval.answering import runner
 
     grid = ["subset=syn_facts", "method=[snapkv,echokv]", "budget=64", "+analysis.name=x", "+analysis.steps=4"]
     config = composed(*tiny_settings, *grid)

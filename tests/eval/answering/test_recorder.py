@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from eval.answering.answers import runner
+from eval.answering import runner
 from eval.console.errors import UserError
 from eval.inputs.examples import load
 from eval.keeping import selections

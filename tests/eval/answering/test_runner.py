@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from eval.answering.answers import runner
+from eval.answering import answers, runner
 from eval.console.errors import UserError
 from tests.test_configs import composed
 
@@ -131,7 +131,7 @@ def test_real_records(settings: list[str], shared: Path, tmp_path: Path) -> None
 
 def memory_for(rows: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let only batches of so many rows fit, and return the sizes that were tried."""
-    whole, tried = answering.decode_rows, []
+    whole, tried = answers.decode_rows, []
 
     def limited(sessions: Any, n: Any, record: Any) -> list[list[int]]:
         tried.append(len(sessions))
@@ -139,7 +139,7 @@ def memory_for(rows: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise torch.OutOfMemoryError
         return whole(sessions, n, record)
 
-    monkeypatch.setattr(answering, "decode_rows", limited)
+    monkeypatch.setattr(answers, "decode_rows", limited)
     return tried
 
 
@@ -160,7 +160,7 @@ def test_example_too_big_for_memory_is_left_and_the_run_goes_on(
     short_of_memory: Callable[[Any, str, int], list[int]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    short_of_memory(answering, "prefill", 2)
+    short_of_memory(answers, "prefill", 2)
     with pytest.raises(UserError, match="1 examples are left undone for lack of memory"):
         runner.run(composed(*settings))
     assert "left undone" in capsys.readouterr().err

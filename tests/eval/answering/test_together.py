@@ -10,6 +10,7 @@ import torch
 
 from baselines.laq import LAQ
 from echokv import EchoKV, Prefill, Press, UsageError
+from eval.answering import answers
 from eval.answering.runner import run
 from eval.answering.together import choose, in_halves
 from eval.inputs import subsets
@@ -109,7 +110,7 @@ def test_batch_of_examples_too_big_for_memory_is_halved(
 ) -> None:
     settings = [f"model.name={tiny_folder}", "model.label=tiny", *SMALL, *GRID, "decode_rows=1000"]
     run(composed(*settings, f"results={tmp_path / 'one'}"))
-    whole, tried = answering.by_scope, []
+    whole, tried = answers.by_scope, []
 
     def limited(cells: Any) -> Any:
         tried.append(1)
@@ -117,7 +118,7 @@ def test_batch_of_examples_too_big_for_memory_is_halved(
             raise torch.OutOfMemoryError
         return whole(cells)
 
-    monkeypatch.setattr(answering, "by_scope", limited)
+    monkeypatch.setattr(answers, "by_scope", limited)
     run(composed(*settings, f"results={tmp_path / 'small'}"))
     assert stored(tmp_path / "small") == stored(tmp_path / "one")
     assert len(tried) == 3 + 4
