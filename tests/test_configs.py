@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from echokv import Press
-from eval.planning.plan import Protocol
+from eval.inputs.protocol import Protocol
 
 CONF = Path(__file__).parent.parent / "conf"
 

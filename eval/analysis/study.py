@@ -20,9 +20,10 @@ from eval.console.progress import Reporter
 from eval.inputs import examples
 from eval.inputs.asked import Asked
 from eval.inputs.examples import Data, Example
+from eval.inputs.protocol import Protocol
 from eval.inputs.truncation import Encoded
 from eval.keeping.store import RunKey, Store, check_writable
-from eval.planning.plan import Cell, Protocol, cells, union_of_needs
+from eval.planning.plan import Cell, cells, union_of_needs
 from eval.tables.build import model_name
 from eval.tables.collect import Run
 

@@ -9,7 +9,7 @@ from echokv import UsageError, load_tokenizer
 from eval.console.errors import UserError, printable
 from eval.inputs.asked import Asked
 from eval.inputs.examples import Example
-from eval.planning.plan import Protocol
+from eval.inputs.protocol import Protocol
 
 ENDS = 300  # characters shown of each end of a prompt
 IDS = 8  # token ids shown of each end

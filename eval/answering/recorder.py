@@ -20,11 +20,12 @@ from eval.console.progress import Reporter
 from eval.inputs import evidence
 from eval.inputs.asked import Asked
 from eval.inputs.examples import Example, by_subset
+from eval.inputs.protocol import Protocol
 from eval.inputs.truncation import Encoded
 from eval.keeping import selections
 from eval.keeping.selections import Step
 from eval.keeping.store import Store, digest
-from eval.planning.plan import Cell, Protocol, union_of_needs
+from eval.planning.plan import Cell, union_of_needs
 
 
 @dataclass(frozen=True)

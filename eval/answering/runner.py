@@ -22,8 +22,9 @@ from eval.console.progress import Reporter
 from eval.inputs import examples as data
 from eval.inputs.asked import Asked
 from eval.inputs.examples import Data, Example
+from eval.inputs.protocol import Protocol
 from eval.keeping.store import check_writable
-from eval.planning.plan import Cell, Protocol, cells
+from eval.planning.plan import Cell, cells
 
 
 def run(config: dict[str, Any]) -> None:

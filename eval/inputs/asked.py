@@ -7,8 +7,8 @@ from typing import Any
 
 from eval.console.errors import UserError
 from eval.inputs.examples import Example
+from eval.inputs.protocol import Protocol
 from eval.inputs.truncation import encode
-from eval.planning.plan import Protocol
 
 
 @dataclass(frozen=True)

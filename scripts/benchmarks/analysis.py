@@ -81,7 +81,7 @@ def halves(bench: Bench) -> Measured:
 def _examples(bench: Bench) -> Iterator[tuple[Any, Any]]:
     """Synthetic examples of short answers, with the protocol they are asked under."""
     from eval.inputs import examples
-    from eval.planning.plan import Protocol
+    from eval.inputs.protocol import Protocol
 
     wanted = [f"data.length={bench.options.synthetic}", f"subset=[{','.join(TASKS)}]"]
     config = composed(bench.options, "data=synthetic", *wanted, f"data.records={bench.options.examples}")
