@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,7 @@ class Asked:
                 f"{subset.max_new_tokens} new ones it exceeds the model's {positions} positions: "
                 "lower model.prompt_limit"
             )
-        stop = stop_ids(model, tokenizer, protocol.newline_stops(subset))
+        stop = stop_ids(model, tokenizer, protocol.stops_on(subset))
         return cls(
             ids=encoded.ids,
             text=encoded.text,
@@ -59,10 +60,21 @@ class Asked:
         )
 
 
-def stop_ids(model: Any, tokenizer: Any, newline: bool) -> frozenset[int]:
-    """Every id that the tokenizer or the checkpoint calls an end; with `newline` also the newline's."""
-    named = [tokenizer.eos_token_id, getattr(model.generation_config, "eos_token_id", None)]
-    ids = {token for one in named for token in (one if isinstance(one, list) else [one]) if token is not None}
-    if newline:
-        ids.add(tokenizer.encode("\n", add_special_tokens=False)[-1])
-    return frozenset(ids)
+def stop_ids(model: Any, tokenizer: Any, named_by: Sequence[str]) -> frozenset[int]:
+    """The token ids that end an answer.
+
+    named_by: "tokenizer" (its end of text), "checkpoint" (its generation settings), "newline" (its last token).
+
+    Raises UserError where the tokenizer or the checkpoint names none.
+    """
+    found: set[int] = set()
+    for source in named_by:
+        if source == "newline":
+            found.add(tokenizer.encode("\n", add_special_tokens=False)[-1])
+            continue
+        named = tokenizer.eos_token_id if source == "tokenizer" else model.generation_config.eos_token_id
+        if named is None:
+            others = "tokenizer" if source == "checkpoint" else "checkpoint"
+            raise UserError(f"the {source} names no token that ends an answer: use preset.stop={others}")
+        found.update(named if isinstance(named, list) else [named])
+    return frozenset(found)

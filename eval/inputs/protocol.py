@@ -13,7 +13,7 @@ from eval.scoring.metrics import Edit
 RULES = {  # a preset's fields that name a rule; `edit` is for the scores of what a run answers
     "chat": ("none", "official", "all"),
     "truncation": get_args(Order),
-    "stop": ("eos", "official"),
+    "stop": ("tokenizer", "checkpoint", "official"),
     "min_length": ("none", "official", "all"),
     "edit": get_args(Edit),
 }
@@ -24,7 +24,8 @@ class Protocol:
     """How a record becomes a prompt and when its answer ends.
 
     chat: which subsets go into the model's chat template: none, those of LongBench's rule, all.
-    stop: "official" adds the newline as a stop token for samsum.
+    stop: which tokens end an answer: the end that the tokenizer names, alone; those that the checkpoint's generation
+        settings name; or LongBench's rule: the checkpoint's, but the tokenizer's and the newline for samsum.
     min_length: where an answer's first token may not be a stop token: nowhere, samsum, everywhere.
     """
 
@@ -38,8 +39,11 @@ class Protocol:
     def in_chat(self, subset: Subset) -> bool:
         return self.chat == "all" or (self.chat == "official" and subset.chat)
 
-    def newline_stops(self, subset: Subset) -> bool:
-        return self.stop == "official" and subset.newline_stop
+    def stops_on(self, subset: Subset) -> tuple[str, ...]:
+        """What names the stop tokens of a subset's answers: "tokenizer", "checkpoint", "newline"."""
+        if self.stop == "official":
+            return ("tokenizer", "newline") if subset.newline_stop else ("checkpoint",)
+        return (self.stop,)
 
     def min_new_tokens(self, subset: Subset) -> int:
         return int(self.min_length == "all" or (self.min_length == "official" and subset.newline_stop))

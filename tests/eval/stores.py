@@ -11,7 +11,7 @@ from eval.keeping.store import FORMAT, digest
 PROTOCOL = {
     "chat": "official",
     "truncation": "template_first",
-    "stop": "eos",
+    "stop": "tokenizer",
     "min_length": "all",
     "prompt_limit": 7600,
     "template_options": {},
