@@ -103,6 +103,11 @@ class Press:
         """Reduce scores of query heads to the heads that this press selects for."""
         return mass if self.granularity == "query_head" else sum_groups(mass, prefill.groups)
 
+    def by_kv_head(self, scores: Float[Tensor, "G L"], prefill: Prefill) -> Float[Tensor, "heads L"]:
+        """Scores of KV heads for the heads that this press selects for: query heads repeat those of their KV head."""
+        repeats = prefill.heads // prefill.groups if self.granularity == "query_head" else 1
+        return scores.repeat_interleave(repeats, dim=0)
+
     def window_score(
         self, prefill: Prefill, window: int, kernel: int, pooling: Pooling
     ) -> list[Float[Tensor, "heads L"]]:

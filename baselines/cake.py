@@ -1,0 +1,92 @@
+"""CAKE: layers whose attention is spread and restless get more of the budget."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from echokv.prefill import Needs, Prefill
+from echokv.press import Press
+from echokv.scores import accumulator, pool, products, protect
+
+
+@dataclass(frozen=True, kw_only=True)
+class CAKE(Press):
+    """Layer budgets and scores of the last `window` queries' attention (Qin et al., ICLR 2025, sections 3 and 4).
+
+    A layer's preference is the entropy of that attention to the power 1 / tau1, times its variance over the queries
+    to the power 1 / tau2, each summed over heads and prompt; layers share the budget in proportion. A token's score
+    is the mean plus `gamma` times the variance over the queries of what it receives, average-pooled over `kernel`
+    neighbours, averaged over the query heads of a KV head. Published taus differ by model and budget.
+
+    total: "official" spreads what a layer cannot use once over the others, as the public code does, and loses what
+        they cannot use either; "exact" goes on until the layers' sum is layers * budget.
+    """
+
+    window: int = 32
+    kernel: int = 5
+    gamma: float = 200.0
+    tau1: float = 1.0
+    tau2: float = 1.0
+    total: Literal["official", "exact"] = "official"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least("window", 2)
+        self.odd("kernel")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(window=self.window)
+
+    @property
+    def least_budget(self) -> int:
+        return self.window + 1
+
+    def attention(self, prefill: Prefill, layer: int) -> Float[Tensor, "H window n"]:
+        """What each window query pays to each of the n tokens before the window: probabilities, causal."""
+        keys, queries = prefill.keys[layer], prefill.last_queries(layer, self.window)
+        by_group = queries.reshape(prefill.groups, -1, queries.shape[-1])
+        logits = products(by_group, keys, prefill.scaling, accumulator(keys.dtype))
+        logits = logits.view(prefill.heads, self.window, prefill.length)
+        before = prefill.length - self.window
+        ahead = torch.ones(self.window, self.window, dtype=torch.bool, device=keys.device).triu(1)
+        logits[..., before:].masked_fill_(ahead, -torch.inf)
+        return logits.softmax(dim=-1)[..., :before]
+
+    def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
+        scores = []
+        for layer in range(prefill.layers):
+            paid = self.attention(prefill, layer)
+            own = pool(paid.mean(dim=1) + self.gamma * paid.var(dim=1), self.kernel, "avg")
+            scores.append(protect(self.by_head(own, prefill), self.window))
+        return scores
+
+    def layer_budgets(self, budget: int, prefill: Prefill) -> list[int]:
+        device = prefill.logits.device
+        shares = torch.stack([self._preference(prefill, layer).to(device) for layer in range(prefill.layers)])
+        total, most = (budget - self.window) * prefill.layers, prefill.length - self.window
+        shared = (shares / shares.sum() * total).tolist()
+        return [size + self.window for size in allot(shared, total, most, self.total == "exact")]
+
+    def _preference(self, prefill: Prefill, layer: int) -> Float[Tensor, ""]:
+        paid = self.attention(prefill, layer)
+        spread, restless = -(paid * (paid + 1e-10).log()).sum(), paid.var(dim=1).sum()
+        return spread ** (1 / self.tau1) * restless ** (1 / self.tau2)
+
+
+def allot(shares: list[float], total: int, most: int, exact: bool) -> list[int]:
+    """Whole numbers near `shares`, none above `most`, whose sum is `total` where that is possible.
+
+    What a layer cannot use is spread evenly over those that are not full, what no even share is left of goes to the
+    first of these. exact: repeat until nothing is left over; without it the second surplus is lost.
+    """
+    sizes = [min(int(share), most) for share in shares]
+    while (left := total - sum(sizes)) > 0 and (free := [i for i, size in enumerate(sizes) if size < most]):
+        for place, i in enumerate(free):
+            sizes[i] = min(sizes[i] + left // len(free) + (place < left % len(free)), most)
+        if not exact:
+            break
+    return sizes

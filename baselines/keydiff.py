@@ -1,0 +1,29 @@
+"""KeyDiff: keys that are unlike the others stay."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from echokv.prefill import Prefill
+from echokv.press import Press
+from echokv.scores import accumulator
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyDiff(Press):
+    """Keep the keys that point away from their head's mean direction (Park et al., arXiv 2504.15364, section 3.2).
+
+    A key's score is its negative cosine with the mean of the head's normalised keys, after RoPE. The choice is made
+    at once over the whole prompt; the published method evicts block by block while it reads.
+    """
+
+    def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
+        scores = []
+        for keys in prefill.keys:
+            # Cosines lie close together: in half precision many would be equal.
+            directions = F.normalize(keys.to(accumulator(keys.dtype)), dim=-1)
+            anchor = F.normalize(directions.mean(dim=1, keepdim=True), dim=-1)
+            scores.append(self.by_kv_head(-(directions * anchor).sum(dim=-1), prefill))
+        return scores

@@ -1,0 +1,59 @@
+"""LagKV: a stretch of tokens is judged by the stretch that follows it."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from echokv.prefill import Prefill
+from echokv.press import Press
+from echokv.scores import accumulator
+
+
+@dataclass(frozen=True, kw_only=True)
+class LagKV(Press):
+    """Keep, of each stretch of `lag` tokens, those that the next one predicts worst (Liang et al., arXiv 2504.04704).
+
+    Keys and values are scaled per channel by the range of the following stretch; a token's score is the standard
+    deviation over its channels, as a softmax within the stretch, averaged over keys and values (section 3). Ranks
+    within a stretch compete for the budget, so that every stretch keeps the same share. The first `n_sink` tokens
+    stay, and the last stretch with what is left behind it, which nothing follows. A channel that is constant in the
+    following stretch counts as 0.
+    """
+
+    n_sink: int = 4
+    lag: int = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least("n_sink", 0)
+        self.at_least("lag", 2)
+
+    @property
+    def least_budget(self) -> int:
+        return self.n_sink + 2 * self.lag  # the sinks, and the longest end that nothing follows
+
+    def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
+        pairs = zip(prefill.keys, prefill.values, strict=True)
+        return [self.by_kv_head(self._layer(keys, values), prefill) for keys, values in pairs]
+
+    def _layer(self, keys: Float[Tensor, "G L D"], values: Float[Tensor, "G L D"]) -> Float[Tensor, "G L"]:
+        groups, length, _ = keys.shape
+        dtype = accumulator(keys.dtype)
+        stretches = (length - self.n_sink) // self.lag
+        end = self.n_sink + (stretches - 1) * self.lag
+        both = self._surprise(keys.to(dtype), stretches) + self._surprise(values.to(dtype), stretches)
+        scores = both.new_full((groups, length), torch.inf)
+        # The rank of each token in its stretch: sorting the order of a sort.
+        ranks = both.sort(dim=-1, stable=True).indices.sort(dim=-1).indices
+        scores[:, self.n_sink : end] = ranks.view(groups, -1).to(dtype)
+        return scores
+
+    def _surprise(self, part: Float[Tensor, "G L D"], stretches: int) -> Float[Tensor, "G stretches-1 lag"]:
+        groups, _, dim = part.shape
+        cut = part[:, self.n_sink : self.n_sink + stretches * self.lag].reshape(groups, stretches, self.lag, dim)
+        low, high = (cut[:, 1:].amin(dim=2, keepdim=True), cut[:, 1:].amax(dim=2, keepdim=True))
+        scaled = (cut[:, :-1] - low) / (high - low)
+        surprise: Tensor = scaled.masked_fill(high == low, 0.0).std(dim=-1).softmax(dim=-1)
+        return surprise

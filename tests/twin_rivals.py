@@ -1,0 +1,180 @@
+"""The naive twins of the policies beside the paper's: slow and obvious, in float64, one position at a time.
+
+As in twin.py each is a function of the prompt's `Trace`, the budget and the fields of the press.
+"""
+
+from math import exp, inf, log, sqrt
+from statistics import fmean, stdev, variance
+
+from torch import Tensor
+
+from tests.twin import Result, Scores, everything, keep, pool, top, uniform
+from tests.twin_model import Trace
+
+
+def for_heads(prompt: Trace, scores: Scores, granularity: str) -> Scores:
+    """Scores of KV heads, repeated for their query heads if those select for themselves."""
+    ratio = len(prompt.queries[0]) // len(prompt.keys[0])
+    return [[row for row in layer for _ in range(ratio if granularity == "query_head" else 1)] for layer in scores]
+
+
+def softmax(logits: list[float]) -> list[float]:
+    largest = max(logits)
+    weights = [exp(one - largest) for one in logits]
+    return [weight / sum(weights) for weight in weights]
+
+
+def paid(prompt: Trace, layer: int, head: int, position: int) -> list[float]:
+    """What the query at a position pays to each key up to its own."""
+    queries, keys = prompt.queries[layer], prompt.keys[layer]
+    own = keys[head // (len(queries) // len(keys))]
+    query = queries[head, position]
+    return softmax([float(query @ own[i]) / sqrt(len(query)) for i in range(position + 1)])
+
+
+def tova(prompt: Trace, budget: int, *, protect_last: bool = False, granularity: str = "kv_head") -> Result:
+    if prompt.length <= budget:
+        return Result(everything(prompt))
+    scores = []
+    for layer, keys in enumerate(prompt.keys):
+        rows = [paid(prompt, layer, head, prompt.length - 1) for head in range(len(prompt.queries[layer]))]
+        mean = [fmean(column) for column in zip(*rows, strict=True)]
+        if protect_last:
+            mean[-1] = inf
+        scores.append([mean for _ in keys])
+    return uniform(for_heads(prompt, scores, granularity), budget)
+
+
+def keydiff(prompt: Trace, budget: int, *, granularity: str = "kv_head") -> Result:
+    if prompt.length <= budget:
+        return Result(everything(prompt))
+    scores = [[keydiff_head(keys.tolist()) for keys in layer] for layer in prompt.keys]
+    return uniform(for_heads(prompt, scores, granularity), budget)
+
+
+def keydiff_head(keys: list[list[float]]) -> list[float]:
+    def length(vector: list[float]) -> float:
+        return sqrt(sum(one * one for one in vector))
+
+    units = [[one / length(key) for one in key] for key in keys]
+    anchor = [fmean(column) for column in zip(*units, strict=True)]
+    return [-sum(a * b for a, b in zip(unit, anchor, strict=True)) / length(anchor) for unit in units]
+
+
+def knorm(prompt: Trace, budget: int, *, granularity: str = "kv_head") -> Result:
+    if prompt.length <= budget:
+        return Result(everything(prompt))
+    scores = [[[-sqrt(sum(one * one for one in key)) for key in keys.tolist()] for keys in la] for la in prompt.keys]
+    return uniform(for_heads(prompt, scores, granularity), budget)
+
+
+def chunkkv(
+    prompt: Trace, budget: int, *, window: int = 32, chunk: int = 10, granularity: str = "kv_head"
+) -> Result:  # fmt: skip
+    if prompt.length <= budget:
+        return Result(everything(prompt))
+    free = prompt.length - window
+    kept = []
+    for layer, keys in enumerate(prompt.keys):
+        sums = [0.0] * free
+        for head in range(len(prompt.queries[layer])):
+            for position in range(free, prompt.length):
+                row = paid(prompt, layer, head, position)
+                sums = [total + row[i] for i, total in enumerate(sums)]
+        own = [*chunk_choice(sums, chunk, budget - window), *range(free, prompt.length)]
+        kept.append([own for _ in (prompt.queries[layer] if granularity == "query_head" else keys)])
+    return Result(kept)
+
+
+def chunk_choice(sums: list[float], chunk: int, count: int) -> list[int]:
+    """The best chunks, the last of them cut to its first tokens."""
+    chunks = [list(range(first, min(first + chunk, len(sums)))) for first in range(0, len(sums), chunk)]
+    ranked = sorted(chunks, key=lambda some: -fmean(sums[i] for i in some))
+    return sorted([i for some in ranked for i in some][:count])
+
+
+def lagkv(
+    prompt: Trace, budget: int, *, n_sink: int = 4, lag: int = 128, granularity: str = "kv_head"
+) -> Result:  # fmt: skip
+    if prompt.length <= budget:
+        return Result(everything(prompt))
+    scores = [
+        [lagkv_head(k.tolist(), v.tolist(), n_sink, lag) for k, v in zip(keys, values, strict=True)]
+        for keys, values in zip(prompt.keys, prompt.values, strict=True)
+    ]
+    return uniform(for_heads(prompt, scores, granularity), budget)
+
+
+def lagkv_head(keys: list[list[float]], values: list[list[float]], n_sink: int, lag: int) -> list[float]:
+    length, stretches = len(keys), (len(keys) - n_sink) // lag
+    scores = [inf] * length
+    for stretch in range(stretches - 1):
+        first = n_sink + stretch * lag
+        both = [
+            a + b
+            for a, b in zip(surprise(keys, first, lag), surprise(values, first, lag), strict=True)
+        ]  # fmt: skip
+        for rank, place in enumerate(sorted(range(lag), key=lambda place: (both[place], place))):
+            scores[first + place] = float(rank)
+    return scores
+
+
+def surprise(part: list[list[float]], first: int, lag: int) -> list[float]:
+    """Of each token of a stretch: how its channels spread when scaled by the range of the next stretch."""
+    own, following = part[first : first + lag], part[first + lag : first + 2 * lag]
+    low, high = ([bound(column) for column in zip(*following, strict=True)] for bound in (min, max))
+    scaled = [[0.0 if a == b else (x - a) / (b - a) for x, a, b in zip(token, low, high, strict=True)] for token in own]
+    return softmax([stdev(token) for token in scaled])
+
+
+def cake(
+    prompt: Trace, budget: int, *, window: int = 32, kernel: int = 5, gamma: float = 200.0, tau1: float = 1.0,
+    tau2: float = 1.0, granularity: str = "kv_head",
+) -> Result:  # fmt: skip
+    if prompt.length <= budget:
+        return Result(everything(prompt))
+    free = prompt.length - window
+    scores, preferences = [], []
+    for layer, keys in enumerate(prompt.keys):
+        heads, entropy, restless = [], 0.0, 0.0
+        for head in range(len(prompt.queries[layer])):
+            rows = [paid(prompt, layer, head, position)[:free] for position in range(free, prompt.length)]
+            columns = list(zip(*rows, strict=True))
+            entropy -= sum(one * log(one + 1e-10) for row in rows for one in row)
+            restless += sum(variance(column) for column in columns)
+            heads.append(pool([fmean(column) + gamma * variance(column) for column in columns], "avg", kernel))
+        preferences.append(entropy ** (1 / tau1) * restless ** (1 / tau2))
+        ratio = len(heads) // len(keys)
+        if granularity == "kv_head":
+            groups = [heads[group * ratio : (group + 1) * ratio] for group in range(len(keys))]
+            heads = [[sum(column) for column in zip(*group, strict=True)] for group in groups]
+        scores.append([head + [inf] * window for head in heads])
+    total = (budget - window) * len(scores)
+    shares = [one / sum(preferences) * total for one in preferences]
+    return Result(keep(scores, [size + window for size in shared_out(shares, total, free)]), scores)
+
+
+def shared_out(shares: list[float], total: int, most: int) -> list[int]:
+    """The published adjustment: clip, spread the surplus once over the layers that are not full, clip again."""
+    sizes = [min(int(share), most) for share in shares]
+    free = [i for i, size in enumerate(sizes) if size < most]
+    surplus = total - sum(sizes)
+    for place, i in enumerate(free):
+        sizes[i] += surplus // len(free) + (1 if place < surplus % len(free) else 0)
+    return [min(size, most) for size in sizes]
+
+
+def oracle(prompt: Trace, queries: list[Tensor], budget: int) -> list[list[list[int]]]:
+    """What the given true queries, per layer [H, n, D], attend to most, per KV head."""
+    kept = []
+    for keys, own in zip(prompt.keys, queries, strict=True):
+        ratio = len(own) // len(keys)
+        rows = []
+        for group, head_keys in enumerate(keys):
+            mass = sum(
+                (own[head] @ head_keys.T / sqrt(head_keys.shape[1])).softmax(-1).sum(0)
+                for head in range(group * ratio, (group + 1) * ratio)
+            )
+            rows.append(top(mass.tolist(), budget))  # type: ignore[union-attr]
+        kept.append(rows)
+    return kept
