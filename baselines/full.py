@@ -1,12 +1,10 @@
 """FullKV: nothing is evicted."""
 
-from collections.abc import Iterator, Sequence
+import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
-from echokv.prefill import Prefill
 from echokv.press import Press
-from echokv.selection import Selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +13,5 @@ class FullKV(Press):
 
     takes_budget: ClassVar[bool] = False
 
-    def select_all(self, prefill: Prefill, budgets: Sequence[int | None]) -> Iterator[Selection]:
-        for _ in budgets:
-            yield Selection.everything(prefill.layers, prefill.groups, prefill.length)
+    def check(self, budget: int | None) -> int:
+        return sys.maxsize  # no prompt is longer

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import AttentionInterface
 
 from echokv.linear import quick
 
@@ -39,12 +38,12 @@ def _attention(
     return observer.attend(module.layer_idx, query, key, value, extra["scaling"]), None
 
 
-AttentionInterface.register(NAME, _attention)
-
-
 @contextmanager
 def _observed(model: Any) -> Iterator[None]:
     """Route the model's attention through observers, and put the setting back whatever happens."""
+    from transformers import AttentionInterface  # twice torch's own import; whoever has a model has paid for it
+
+    AttentionInterface.register(NAME, _attention)
     before = model.config._attn_implementation
     model.config._attn_implementation = NAME
     try:

@@ -5,16 +5,14 @@ covers all. Rows of like size form a block, padded per layer. A row that keeps t
 cache where it lies.
 """
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from echokv.scores import accumulator, products
-
-if TYPE_CHECKING:
-    from echokv.session import Session
+from echokv.session import Session
 
 
 class Cache(Protocol):
@@ -68,7 +66,7 @@ def longer(part: Float[Tensor, "rows heads n D"], room: int) -> Float[Tensor, "r
 class Block:
     """Rows that keep parts of their prompts, with the same number of heads."""
 
-    def __init__(self, sessions: list["Session"], capacity: int) -> None:
+    def __init__(self, sessions: list[Session], capacity: int) -> None:
         first = sessions[0].prefill
         self.count, self.groups = len(sessions), first.groups
         self.heads = sessions[0].selection.indices[0].shape[0]
@@ -161,7 +159,7 @@ class Whole:
 
     count = 1
 
-    def __init__(self, session: "Session", capacity: int) -> None:
+    def __init__(self, session: Session, capacity: int) -> None:
         prefill = session.prefill
         self.keys, self.values = prefill.keys, prefill.values
         shape = (1, prefill.groups, capacity, prefill.keys[0].shape[-1])
@@ -196,7 +194,7 @@ class Whole:
         assert rows == [0]
 
 
-def caches(sessions: list["Session"], capacity: int) -> tuple[list["Session"], list[Cache]]:
+def caches(sessions: list[Session], capacity: int) -> tuple[list[Session], list[Cache]]:
     """The sessions, reordered so that the rows of a cache are neighbours, and their caches."""
     whole = [session for session in sessions if _uncut(session)]
     made: list[Cache] = [Whole(session, capacity) for session in whole]
@@ -211,7 +209,7 @@ def caches(sessions: list["Session"], capacity: int) -> tuple[list["Session"], l
     return [*whole, *(session for some in forms.values() for session in some)], made
 
 
-def _uncut(session: "Session") -> bool:
+def _uncut(session: Session) -> bool:
     """Whether a selection keeps every entry of every KV head."""
     full = session.prefill.keys[0].shape[:2]
     return all(index.shape == full for index in session.selection.indices)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from echokv.lookahead import EchoKV, Round
 from echokv.prefill import Prefill
+from echokv.press import Scores
 from echokv.selection import Selection
+from echokv.session import Ahead, Session, Stretch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class RandomRefresh(EchoKV):
 
     seed: int = 0
 
-    def rescore(self, done: Round, prefill: Prefill) -> list[Float[Tensor, "heads L"]]:
+    def rescore(self, done: Round, prefill: Prefill) -> Scores:
         heads = prefill.heads if self.granularity == "query_head" else prefill.groups
         generator = torch.Generator().manual_seed(1000 * self.seed + done.first + len(done.tokens))
         device = prefill.keys[0].device
@@ -40,10 +40,10 @@ class OracleRefresh(EchoKV):
 
     observe: Literal["same", "next"] = "same"
 
-    def rescore(self, done: Round, prefill: Prefill) -> list[Float[Tensor, "heads L"]]:
+    def rescore(self, done: Round, prefill: Prefill) -> Ahead[Scores]:
         whole = Selection.everything(prefill.layers, prefill.groups, prefill.length)
-        oracle = prefill.session(whole, record=True)
-        oracle.advance(self.steps, stop=self.eos == "stop")
+        oracle = Session(prefill, whole, record=True)
+        yield Stretch(oracle, self.steps, stop=self.eos == "stop")
         end = done.first + len(done.tokens)
         same, following = slice(done.first, end), slice(end, None)
         some = following if self.observe == "next" and len(oracle.fed) > end else same

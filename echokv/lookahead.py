@@ -1,6 +1,6 @@
 """Policies that decode a few tokens ahead and let their queries choose what stays."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -8,11 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from echokv.decoding import alone
 from echokv.errors import UsageError
 from echokv.prefill import Needs, Prefill
-from echokv.press import Press
+from echokv.press import Press, Scores
 from echokv.scores import Pooling, attention_mass, pool, protect
 from echokv.selection import Selection
+from echokv.session import Ahead, Session, Stretch, ahead
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +100,9 @@ class Lookahead(Press):
     def scope(self, budget: int) -> Hashable:
         return budget if self.workspace is None else None
 
-    def score(self, prefill: Prefill, budget: int | None) -> list[Float[Tensor, "heads L"]]:
+    def score(self, prefill: Prefill, budget: int | None) -> Ahead[Scores]:
         """The attention of all lookahead queries together (EchoKV, section 4.3; Algorithm 1, line 11)."""
-        rounds = list(self.rounds(prefill, budget))
+        rounds = yield from self.ahead(prefill, budget)
         scores = []
         for layer in range(prefill.layers):
             queries = [part.queries[layer] for part in rounds]
@@ -109,34 +111,40 @@ class Lookahead(Press):
             scores.append(self._final(joint, layer, prefill))
         return scores
 
-    def rounds(self, prefill: Prefill, budget: int | None = None) -> Iterator[Round]:
-        """Decode ahead, yielding each round once it is done; the workspace may change between rounds.
+    def rounds(self, prefill: Prefill, budget: int | None = None) -> list[Round]:
+        """Decode ahead; the workspace may change between rounds.
 
         If a stop id is produced, the round in progress is the last and may be short.
         Raises UsageError if the workspace follows the budget and none is given.
         """
+        return alone(self.ahead(prefill, budget))
+
+    def ahead(self, prefill: Prefill, budget: int | None) -> Ahead[list[Round]]:
+        """`rounds`, resting where tokens are to be fed."""
         if self.workspace is None and budget is None:
             raise UsageError("this press's workspace follows the budget: call rounds(prefill, budget)")
         size = self.workspace or budget or 0
         workspace = self._take(self._bootstrap(prefill, size), size, prefill)
-        session = prefill.session(workspace, record=True)
+        session, rounds = Session(prefill, workspace, record=True), []
         ends = [*self.refreshes, self.steps]
         for start, end in zip([0, *ends], ends, strict=False):
-            session.advance(end - start, stop=self.eos == "stop")
+            yield Stretch(session, end - start, stop=self.eos == "stop")
             queries = [part[:, start:] for part in session.queries]
             done = Round(session.selection, queries, session.fed[start:], start)
-            yield done
+            rounds.append(done)
             if len(session.fed) < end or (self.eos == "stop" and session.stopped):
-                return
+                break
             if end < self.steps:
-                session.move(self._take(self.rescore(done, prefill), size, prefill))
+                scores = yield from ahead(self.rescore(done, prefill))
+                session.move(self._take(scores, size, prefill))
+        return rounds
 
-    def _take(self, scores: list[Tensor] | None, size: int, prefill: Prefill) -> Selection:
+    def _take(self, scores: Scores | None, size: int, prefill: Prefill) -> Selection:
         if scores is None or prefill.length <= size:
             return Selection.everything(prefill.layers, prefill.groups, prefill.length)
         return self.cut(scores, [size] * prefill.layers, prefill.length)
 
-    def _bootstrap(self, prefill: Prefill, size: int) -> list[Float[Tensor, "heads L"]] | None:
+    def _bootstrap(self, prefill: Prefill, size: int) -> Scores | None:
         if prefill.length <= size:
             return None
         pooling = self.bootstrap_pooling or self.pooling
@@ -152,11 +160,14 @@ class Lookahead(Press):
         sources = range(prefill.length - anchors, prefill.length)
         return torch.cat([prefill.rotate(last[:, i], source, positions) for i, source in enumerate(sources)], dim=1)
 
-    def rescore(self, done: Round, prefill: Prefill) -> list[Float[Tensor, "heads L"]]:
-        """The scores by which a refresh chooses the next workspace: of the queries of the round just done."""
+    def rescore(self, done: Round, prefill: Prefill) -> Scores | Ahead[Scores]:
+        """The scores by which a refresh chooses the next workspace: of the queries of the round just done.
+
+        As `score`, it may be a generator that decodes ahead.
+        """
         return self.attention(done.queries, prefill)
 
-    def attention(self, queries: Sequence[Float[Tensor, "H n D"]], prefill: Prefill) -> list[Float[Tensor, "heads L"]]:
+    def attention(self, queries: Sequence[Float[Tensor, "H n D"]], prefill: Prefill) -> Scores:
         """Score the prompt by a set of queries, given per layer (Eq. 3, and this press's pooling)."""
         return [self._mass(part, layer, prefill, self.pooling) for layer, part in enumerate(queries)]
 

@@ -1,9 +1,9 @@
 """One full forward pass over the prompt, and everything a policy may ask of it."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,10 +13,6 @@ from torch import Tensor
 from echokv.attention import forward
 from echokv.errors import UsageError
 from echokv.scores import column_sums
-
-if TYPE_CHECKING:
-    from echokv.selection import Selection
-    from echokv.session import Session, Stretch
 
 
 @dataclass(frozen=True)
@@ -44,8 +40,6 @@ class Prefill:
     sums_seconds: how much of the prefill's time the column sums took.
     logits: [V] after the last prompt token, from the complete cache.
     stop_ids: tokens that end an answer; none of them may be one of its first `min_new_tokens` tokens.
-    feeder: feeds tokens to this prefill's sessions when a policy decodes ahead, at once if None. Whoever runs
-        several policies side by side puts a batch there.
     """
 
     model: Any
@@ -59,7 +53,6 @@ class Prefill:
     stop_ids: frozenset[int] = frozenset()
     min_new_tokens: int = 0
     sums_seconds: float = 0.0
-    feeder: "Callable[[Sequence[Stretch]], None] | None" = None
 
     @property
     def layers(self) -> int:
@@ -108,18 +101,6 @@ class Prefill:
         content = content[:, None]
         rotated: Tensor = content * cos[1:] + _quarter_turn(content) * sin[1:]
         return rotated.to(queries.dtype)
-
-    def session(self, selection: "Selection", record: bool = False) -> "Session":
-        """Start decoding on the selected part of the cache; `record` keeps the queries of every token fed."""
-        from echokv.session import Session
-
-        return Session(self, selection, record)
-
-    def advance(self, stretches: "Sequence[Stretch]") -> None:
-        """Feed tokens to sessions of this prefill (see `echokv.session.advance`)."""
-        from echokv.session import advance
-
-        (self.feeder or advance)(stretches)
 
 
 def _quarter_turn(x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:

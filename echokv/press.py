@@ -1,6 +1,6 @@
 """What an eviction policy is."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, get_type_hints
 
@@ -8,13 +8,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from echokv.decoding import alone
 from echokv.errors import UsageError
 from echokv.fields import fits, words
 from echokv.prefill import Needs, Prefill
 from echokv.scores import Pooling, Precision, attention_mass, pool, protect, sum_groups
 from echokv.selection import Selection, top_k
+from echokv.session import Ahead, ahead
 
 Granularity = Literal["kv_head", "query_head"]
+Scores = list[Float[Tensor, "heads L"]]  # one a layer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +53,19 @@ class Press:
         """The smallest budget the method is defined for."""
         return 1
 
-    def score(self, prefill: Prefill, budget: int | None) -> list[Float[Tensor, "heads L"]]:
+    def score(self, prefill: Prefill, budget: int | None) -> Scores | Ahead[Scores]:
         """Per layer, a score for every prompt token and head; a protected token has +inf.
+
+        A policy that decodes ahead writes it as a generator: it yields each `Stretch` that it wants fed, goes on once
+        that has been done, and returns the scores in the end. Whoever resumes it may feed others along with it.
 
         budget: None if `scope` says that the scores do not depend on it.
         """
         raise NotImplementedError
+
+    def scores(self, prefill: Prefill, budget: int | None = None) -> Scores:
+        """What `score` comes to."""
+        return alone(ahead(self.score(prefill, budget)))
 
     def scope(self, budget: int) -> Hashable:
         """What of the budget the scores depend on, None if on nothing; budgets with one scope share one scoring."""
@@ -70,23 +80,29 @@ class Press:
 
         Raises UsageError for a budget below `least_budget`, or none where one is needed.
         """
-        return next(self.select_all(prefill, [budget]))
+        return self.select_all(prefill, [budget])[0]
 
-    def select_all(self, prefill: Prefill, budgets: Sequence[int | None]) -> Iterator[Selection]:
+    def select_all(self, prefill: Prefill, budgets: Sequence[int | None]) -> list[Selection]:
         """One selection per budget; scores are computed once for all budgets that share them."""
-        scored: dict[Hashable, list[Tensor]] = {}
+        return alone(self.selecting(prefill, budgets))
+
+    def selecting(self, prefill: Prefill, budgets: Sequence[int | None]) -> Ahead[list[Selection]]:
+        """`select_all`, resting where tokens are to be fed: what runs several policies side by side resumes it."""
+        scored: dict[Hashable, Scores] = {}
+        made = []
         for asked in budgets:
             budget = self.check(asked)
             if prefill.length <= budget:
-                yield Selection.everything(prefill.layers, prefill.groups, prefill.length)
+                made.append(Selection.everything(prefill.layers, prefill.groups, prefill.length))
                 continue
             scope = self.scope(budget)
             if scope not in scored:
-                scored[scope] = self.score(prefill, None if scope is None else budget)
-            yield self.cut(scored[scope], self.layer_budgets(budget, prefill), prefill.length)
+                scored[scope] = yield from ahead(self.score(prefill, None if scope is None else budget))
+            made.append(self.cut(scored[scope], self.layer_budgets(budget, prefill), prefill.length))
+        return made
 
     @staticmethod
-    def cut(scores: list[Float[Tensor, "heads L"]], keep: list[int], length: int) -> Selection:
+    def cut(scores: Scores, keep: list[int], length: int) -> Selection:
         """The top-k of each layer and head."""
         layers = [top_k(layer, k) for layer, k in zip(scores, keep, strict=True)]
         return Selection([indices for indices, _ in layers], length, sum(ties for _, ties in layers))

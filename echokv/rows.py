@@ -1,7 +1,6 @@
 """Several sequences that decode together, each on its own evicted cache (blocks.py)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -10,9 +9,7 @@ from torch import Tensor
 from echokv.attention import forward
 from echokv.blocks import caches, longer
 from echokv.scores import accumulator
-
-if TYPE_CHECKING:
-    from echokv.session import Session
+from echokv.session import Session
 
 Step = Callable[[], tuple[Float[Tensor, "rows V"], Int[Tensor, " rows"]]]
 
@@ -24,7 +21,7 @@ class Rows:
     once and replayed.
     """
 
-    def __init__(self, sessions: list["Session"], room: int, record: Callable[[Step], Step] | None = None) -> None:
+    def __init__(self, sessions: list[Session], room: int, record: Callable[[Step], Step] | None = None) -> None:
         """Open rows for sessions, with room for that many tokens each, doubled when it is used up.
 
         Sessions come back in `sessions`, reordered so that the rows of a cache are neighbours.

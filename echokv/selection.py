@@ -1,16 +1,13 @@
 """Which prompt tokens stay: the top-k rule and its result."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from echokv.errors import UsageError
-
-if TYPE_CHECKING:
-    from echokv.prefill import Prefill
+from echokv.prefill import Prefill
 
 
 def top_k(scores: Float[Tensor, "heads L"], k: int) -> tuple[Int[Tensor, "heads k"], int]:
@@ -56,6 +53,6 @@ class Selection:
         """Stored (key, value) pairs, summed over layers and heads."""
         return sum(index.numel() for index in self.indices)
 
-    def bytes(self, prefill: "Prefill") -> int:
+    def bytes(self, prefill: Prefill) -> int:
         """Bytes of the keys and values stored for this selection of a prefill."""
         return self.entries * 2 * prefill.keys[0].shape[-1] * prefill.keys[0].element_size()

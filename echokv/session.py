@@ -1,7 +1,11 @@
-"""Decoding on an evicted cache: the one path for answers, lookaheads and oracle queries."""
+"""One sequence on its evicted cache: what it has been fed, and by which rule the next token follows.
 
-from collections.abc import Callable, Sequence
+`echokv.decoding` feeds them.
+"""
+
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -9,18 +13,18 @@ from torch import Tensor
 
 from echokv.errors import UsageError
 from echokv.prefill import Prefill
-from echokv.rows import Rows, Step
 from echokv.selection import Selection
 
-ROOM = 32  # tokens that fit before the buffers double
+Made = TypeVar("Made")
 
 
 class Session:
-    """Greedy decoding that sees the selected prompt tokens and whatever it has fed itself.
+    """Greedy decoding that sees the selected prompt tokens and whatever it has been fed.
 
     The full cache is only read. Positions are absolute: the first token fed sits at position L whatever was
     evicted.
 
+    record: keep the queries of every token fed.
     fed: tokens fed so far. next_token: produced, not fed yet; at first the argmax of the prefill's logits.
     queries: per layer [H, len(fed), D] post-RoPE, if the session records.
     """
@@ -51,19 +55,6 @@ class Session:
     def stopped(self) -> bool:
         """Whether the token produced last is a stop id."""
         return self.next_token in self.prefill.stop_ids
-
-    def step(self) -> int:
-        """Feed one token and return the one it produces."""
-        self.advance(1)
-        return self.next_token
-
-    def advance(self, steps: int, stop: bool = True) -> None:
-        """Feed up to `steps` tokens; with `stop`, end early once a stop id is produced."""
-        self.prefill.advance([Stretch(self, steps, stop)])
-
-    def decode(self, n: int) -> list[int]:
-        """Return the next tokens, at most n; a produced stop id is the last of them."""
-        return decode_rows([self], n)[0]
 
     def move(self, selection: Selection) -> None:
         """Swap the prompt part of the cache for another selection; what was fed stays."""
@@ -123,60 +114,9 @@ class Stretch:
         return self.steps == 0 or (self.stop and self.session.stopped)
 
 
-def advance(stretches: Sequence[Stretch], record: Callable[[Step], Step] | None = None) -> None:
-    """Feed tokens to several sessions of one model in one batch, counting `steps` down.
-
-    Rows leave the batch when they are over. Sessions in the same state are one row. Every row gets the tokens it would
-    get alone, up to rounding: in half precision a near tie may fall the other way.
-
-    record: see `Rows`. Raises UsageError for a session given twice.
-    """
-    if len({id(stretch.session) for stretch in stretches}) < len(stretches):
-        raise UsageError("a session is given twice: open one for each row, prefill.session(selection)")
-    begun = [stretch for stretch in stretches if stretch.steps > 0]
-    like = _alike(begun)
-    active = {id(one.session): one for one in begun if id(one.session) not in like}
-    if not active:
-        return
-    rows = Rows([one.session for one in active.values()], min(ROOM, max(one.steps for one in active.values())), record)
-    while rows.sessions:
-        logits, best = rows.next()
-        # One transfer for all rows: on a GPU each costs a wait for the device.
-        for session, row, token in zip(rows.sessions, logits, best.tolist(), strict=True):
-            session.feed(row, token)
-            active[id(session)].steps -= 1
-        rows.follow()
-        done = [place for place, session in enumerate(rows.sessions) if active[id(session)].over]
-        if done:
-            rows.close(done)
-    for one in begun:
-        if id(one.session) in like:
-            first = active[like[id(one.session)]]
-            one.session.repeat(first.session)
-            one.steps = first.steps
+Ahead = Generator[Stretch, None, Made]  # work that yields what it wants fed, goes on once it is, and returns its result
 
 
-def _alike(stretches: Sequence[Stretch]) -> dict[int, int]:
-    """By id, each session that will be fed what another is fed, and that other."""
-    firsts: list[Stretch] = []
-    like: dict[int, int] = {}
-    for one in sorted(stretches, key=lambda stretch: not stretch.session.record):  # who records can be copied
-        for first in firsts:
-            if (one.steps, one.stop) == (first.steps, first.stop) and one.session.like(first.session):
-                like[id(one.session)] = id(first.session)
-                break
-        else:
-            firsts.append(one)
-    return like
-
-
-def decode_rows(
-    sessions: Sequence[Session], n: int | Sequence[int], record: Callable[[Step], Step] | None = None
-) -> list[list[int]]:
-    """Decode several sessions of one model as one batch; at most n tokens each (or n[i] for session i).
-
-    Raises UsageError for a session given twice.
-    """
-    limits = [n] * len(sessions) if isinstance(n, int) else list(n)
-    advance([Stretch(s, s.missing(limit)) for s, limit in zip(sessions, limits, strict=True)], record)
-    return [session.take(limit) for session, limit in zip(sessions, limits, strict=True)]
+def ahead(made: Made | Ahead[Made]) -> Ahead[Made]:
+    """What a step of a policy comes to, be it a plain function's result or work that decodes ahead."""
+    return (yield from made) if isinstance(made, Generator) else made

@@ -102,7 +102,7 @@ def compare(press: Any, p: Prefill, budget: int, naive: twin.Result) -> None:
     assert as_lists(selection) == naive.kept
     if p.length <= budget:
         return
-    scores = press.score(p, budget)
+    scores = press.scores(p, budget)
     for mine, other in zip(scores, naive.scores, strict=bool(naive.scores)):
         close(mine, other)
     kept = twin.keep([layer.tolist() for layer in scores], press.layer_budgets(budget, p))

@@ -63,7 +63,7 @@ def test_a_float32_model_is_scored_in_float32() -> None:
     p = prefill(build("llama").float(), torch.tensor(prompt(LENGTH)), EVERYTHING)
     for policy in ("h2o_all", "snapkv", "pyramidkv"):
         naive = POLICIES[policy].twin(trace("llama", LENGTH), BUDGET)
-        for mine, other in zip(POLICIES[policy].press().score(p, BUDGET), naive.scores, strict=True):
+        for mine, other in zip(POLICIES[policy].press().scores(p, BUDGET), naive.scores, strict=True):
             assert mine.dtype == torch.float32
             close(mine, other, 1e-4)
 

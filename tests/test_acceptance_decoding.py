@@ -10,11 +10,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from baselines.full import FullKV
-from echokv import EchoKV, decode_rows, prefill
+from echokv import EchoKV, Session, decode, decode_rows, prefill
 from tests import twin
 from tests.models import ARCHITECTURES, KINDS, prompt, tiny
 from tests.policies import ALL, EVERYTHING, POLICIES, as_lists, close, shared_prefill, trace
-from tests.twin_model import decode, forward, rotate
+from tests.twin_model import decode as twin_decode
+from tests.twin_model import forward, rotate
 
 LENGTH = 200
 BUDGET = 96
@@ -35,7 +36,7 @@ def generate(model: PreTrainedModel, ids: tuple[int, ...], count: int, **options
 @cache
 def full_answer(name: str) -> tuple[list[int], list[Tensor]]:
     """The twin's answer on the complete cache."""
-    return decode(trace(name, LENGTH), None, 12)
+    return twin_decode(trace(name, LENGTH), None, 12)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -64,8 +65,8 @@ def test_a_budget_of_the_whole_prompt_is_full_kv(name: str) -> None:
         for budget in [None] if isinstance(press, FullKV) else [LENGTH, LENGTH + 1]:
             selection = press.select(p, budget)
             assert as_lists(selection) == everything
-    session = p.session(FullKV().select(p, None), record=True)
-    assert session.decode(12) == answer
+    session = Session(p, FullKV().select(p, None), record=True)
+    assert decode_rows([session], 12)[0] == answer
     for mine, other in zip(session.queries, full_answer(name)[1], strict=True):
         close(mine, other)
 
@@ -77,10 +78,10 @@ def test_stop_ids_end_an_answer_as_in_generate(name: str) -> None:
     for minimum in (0, 1, 4):
         stop = [answer[0], answer[6]]
         p = prefill(tiny(name), torch.tensor([ids]), stop_ids=stop, min_new_tokens=minimum)
-        tokens = p.session(FullKV().select(p, None)).decode(12)
+        tokens = decode(p, FullKV().select(p, None), 12)
         options = {"eos_token_id": stop, "min_new_tokens": minimum, "pad_token_id": 0}
         assert tokens == generate(tiny(name), ids, 12, **options)
-        assert tokens == decode(whole, None, 12, stop, minimum)[0]
+        assert tokens == twin_decode(whole, None, 12, stop, minimum)[0]
         assert (len(tokens) == 1) == (minimum == 0)
 
 
@@ -94,9 +95,9 @@ def test_evicted_means_masked(name: str, granularity: str, policy: str) -> None:
     """Decoding on a selection equals full attention with the evicted keys at -inf."""
     p, whole = shared_prefill(name, LENGTH), trace(name, LENGTH)
     selection = POLICIES[policy].press(granularity=granularity).select(p, 40)
-    session = p.session(selection, record=True)
-    tokens, queries = decode(whole, as_lists(selection), 10)
-    assert session.decode(10) == tokens
+    session = Session(p, selection, record=True)
+    tokens, queries = twin_decode(whole, as_lists(selection), 10)
+    assert decode_rows([session], 10)[0] == tokens
     for mine, other in zip(session.queries, queries, strict=True):
         close(mine, other)
     assert not torch.allclose(queries[-1][:, 0], full_answer(name)[1][-1][:, 0])  # the eviction is felt
@@ -109,8 +110,8 @@ def test_sessions_decoded_as_a_batch_equal_the_twin(name: str) -> None:
     presses = [policy.press(granularity=granularity) for policy in POLICIES.values() for granularity in GRANULARITIES]
     selections = [press.select(p, 35 + 3 * row) for row, press in enumerate(presses)]
     counts = [1 + row % 9 for row in range(len(selections))]
-    answers = decode_rows([p.session(selection) for selection in selections], counts)
-    assert answers == [decode(whole, as_lists(s), n)[0] for s, n in zip(selections, counts, strict=True)]
+    answers = decode_rows([Session(p, selection) for selection in selections], counts)
+    assert answers == [twin_decode(whole, as_lists(s), n)[0] for s, n in zip(selections, counts, strict=True)]
 
 
 @architectures
@@ -118,8 +119,8 @@ def test_kept_keys_and_decode_queries_stay_at_their_positions(name: str) -> None
     """In the first layer, where no eviction is felt, each product q.k is that of the uncompressed cache."""
     p = shared_prefill(name, LENGTH)
     selection = POLICIES["snapkv"].press(granularity="query_head").select(p, 40)
-    session = p.session(selection, record=True)
-    tokens = session.decode(8)
+    session = Session(p, selection, record=True)
+    tokens = decode_rows([session], 8)[0]
     assert session.queries[0].shape[1] == 7
     uncut = forward(tiny(name), [*prompt(LENGTH), *tokens[:-1]])
     for head, kept in enumerate(selection.indices[0]):
@@ -145,7 +146,7 @@ def test_samples_and_methods_do_not_touch_each_other() -> None:
         for ids in samples:
             p = prefill(model, torch.tensor(ids), EVERYTHING)
             chosen = [policy.press().select(p, 40) for policy in POLICIES.values()]
-            out.append([(as_lists(selection), p.session(selection).decode(6)) for selection in chosen])
+            out.append([(as_lists(selection), decode(p, selection, 6)) for selection in chosen])
         return out
 
     logits, before = model(torch.tensor([first])).logits, state()
@@ -175,7 +176,7 @@ def test_queries_rotate_as_in_the_model(name: str) -> None:
 @pytest.mark.parametrize("name", [*ARCHITECTURES, "yarn", "llama3"])
 def test_proposals_choose_the_first_workspace(name: str) -> None:
     naive = twin.echokv(trace(name, LENGTH), BUDGET, workspace=100)
-    workspace = next(iter(EchoKV(workspace=100).rounds(shared_prefill(name, LENGTH), BUDGET))).workspace
+    workspace = EchoKV(workspace=100).rounds(shared_prefill(name, LENGTH), BUDGET)[0].workspace
     assert as_lists(workspace) == naive.rounds[0].workspace
 
 
@@ -185,5 +186,5 @@ def test_proposals_carry_the_bias_of_qwen() -> None:
     biases = [layer.self_attn.q_proj.bias.view(8, 1, 16) for layer in tiny("qwen2").model.layers]
     assert all(bias.abs().min() > 0 for bias in biases)
     bare = replace(whole, raw=[raw - bias for raw, bias in zip(whole.raw, biases, strict=True)])
-    workspace = next(iter(EchoKV(workspace=100).rounds(shared_prefill("qwen2", LENGTH), BUDGET))).workspace
+    workspace = EchoKV(workspace=100).rounds(shared_prefill("qwen2", LENGTH), BUDGET)[0].workspace
     assert twin.echokv(bare, BUDGET, workspace=100).rounds[0].workspace != as_lists(workspace)

@@ -7,11 +7,12 @@ import torch
 
 from baselines.full import FullKV
 from baselines.laq import LAQ
-from echokv import EchoKV, Prefill, prefill
+from echokv import EchoKV, Prefill, Session, Stretch, advance, decode, decode_rows, prefill
 from tests import twin
 from tests.models import ARCHITECTURES, counting, prompt, tiny
 from tests.policies import ALL, EVERYTHING, WORKSPACE, as_lists, close, compare, shared_prefill, trace
-from tests.twin_model import Trace, decode, forward
+from tests.twin_model import Trace, forward
+from tests.twin_model import decode as twin_decode
 
 LENGTH = 200
 BUDGET = 96
@@ -37,7 +38,7 @@ def test_rounds_equal_the_twins(policy: str, granularity: str) -> None:
     for name in ("mistral", "qwen3"):
         press, p = ALL[policy].press(granularity=granularity), shared_prefill(name, LENGTH)
         naive = ALL[policy].twin(trace(name, LENGTH), BUDGET, granularity=granularity)
-        compare_rounds(list(press.rounds(p, BUDGET)), naive.rounds)
+        compare_rounds(press.rounds(p, BUDGET), naive.rounds)
 
 
 @pytest.mark.parametrize("policy", LOOKAHEAD)
@@ -45,13 +46,13 @@ def test_lookahead_leaves_nothing_behind(policy: str) -> None:
     p, press = prefill(tiny("qwen2"), torch.tensor(prompt(LENGTH)), EVERYTHING), ALL[policy].press()
     before = [tensor.clone() for tensor in (*p.keys, *p.values, p.logits)]
     selection = press.select(p, BUDGET)
-    session = p.session(selection)
-    tokens = session.decode(8)
+    session = Session(p, selection)
+    tokens = decode_rows([session], 8)[0]
     assert all(torch.equal(*pair) for pair in zip(before, (*p.keys, *p.values, p.logits), strict=True))
     assert all(int(layer.max()) < LENGTH for layer in selection.indices)
-    assert tokens[0] == int(p.logits.argmax()) == p.session(FullKV().select(p, None)).decode(1)[0]
-    assert tokens == decode(trace("qwen2", LENGTH), as_lists(selection), 8)[0]
-    assert next(press.rounds(p, BUDGET)).tokens[0] == tokens[0]
+    assert tokens[0] == int(p.logits.argmax()) == decode(p, FullKV().select(p, None), 1)[0]
+    assert tokens == twin_decode(trace("qwen2", LENGTH), as_lists(selection), 8)[0]
+    assert press.rounds(p, BUDGET)[0].tokens[0] == tokens[0]
 
 
 # 11. Stop ids during lookahead: `counting` answers n with n + 1, so the step that produces one is known
@@ -81,24 +82,24 @@ def test_a_stop_id_ends_the_lookahead(policy: str, steps: int, counted: Trace) -
         stop = LAST + 1 + fed  # produced by the forward number `fed`
         naive = ALL[policy].twin(counted, BUDGET, steps=steps, stop=[stop])
         press, p = ALL[policy].press(steps=steps), stopped(stop)
-        rounds = list(press.rounds(p, BUDGET))
+        rounds = press.rounds(p, BUDGET)
         first = min(fed, halves[0])
         assert [len(done.tokens) for done in rounds] == [n for n in (first, fed - first) if n]
         assert [token for done in rounds for token in done.tokens] == list(range(LAST + 1, LAST + 1 + fed))
         assert [done.queries[0].shape[1] for done in rounds] == [len(done.tokens) for done in rounds]
         compare_rounds(rounds, naive.rounds)
         compare(press, p, BUDGET, naive)
-        assert p.session(press.select(p, BUDGET)).decode(20) == list(range(LAST + 1, stop + 1))
+        assert decode(p, press.select(p, BUDGET), 20) == list(range(LAST + 1, stop + 1))
 
 
 @pytest.mark.parametrize("policy", ["laq", "echokv"])
 def test_a_stop_id_as_the_first_token_is_fed_all_the_same(policy: str, counted: Trace) -> None:
     naive = ALL[policy].twin(counted, BUDGET, stop=[LAST + 1])
     press, p = ALL[policy].press(), stopped(LAST + 1)
-    rounds = list(press.rounds(p, BUDGET))
+    rounds = press.rounds(p, BUDGET)
     assert [token for done in rounds for token in done.tokens] == list(range(LAST + 1, LAST + 9))
     compare_rounds(rounds, naive.rounds)
-    assert p.session(press.select(p, BUDGET)).decode(20) == [LAST + 1]
+    assert decode(p, press.select(p, BUDGET), 20) == [LAST + 1]
 
 
 @pytest.mark.parametrize("policy", ["laq", "echokv"])
@@ -107,9 +108,9 @@ def test_lookahead_bans_the_stop_ids_that_decoding_bans(policy: str, minimum: in
     for stop in (LAST + 1, LAST + 2, LAST + 3, LAST + 4):
         naive = ALL[policy].twin(counted, BUDGET, stop=[stop], minimum=minimum)
         press, p = ALL[policy].press(), stopped(stop, minimum)
-        compare_rounds(list(press.rounds(p, BUDGET)), naive.rounds)
+        compare_rounds(press.rounds(p, BUDGET), naive.rounds)
         selection = press.select(p, BUDGET)
-        assert p.session(selection).decode(12) == decode(counted, as_lists(selection), 12, [stop], minimum)[0]
+        assert decode(p, selection, 12) == twin_decode(counted, as_lists(selection), 12, [stop], minimum)[0]
 
 
 @pytest.mark.parametrize("policy", ["laq", "echokv"])
@@ -127,14 +128,14 @@ def test_lookahead_can_go_on_past_a_stop_id(policy: str, counted: Trace) -> None
 @architectures
 def test_a_whole_workspace_gives_the_queries_of_full_kv(name: str, steps: int, granularity: str) -> None:
     p = shared_prefill(name, LENGTH)
-    session = p.session(FullKV().select(p, None), record=True)
-    session.advance(steps)
+    session = Session(p, FullKV().select(p, None), record=True)
+    advance(Stretch(session, steps))
     press = EchoKV(steps=steps, workspace=LENGTH, granularity=granularity)
-    rounds = list(press.rounds(p, BUDGET))
+    rounds = press.rounds(p, BUDGET)
     assert all(as_lists(done.workspace) == twin.everything(trace(name, LENGTH)) for done in rounds)
     assert [len(done.tokens) for done in rounds] == [steps // 2, steps - steps // 2]
     ahead = [torch.cat(pair, 1) for pair in zip(*(done.queries for done in rounds), strict=True)]
-    naive = decode(trace(name, LENGTH), None, steps + 1)[1]
+    naive = twin_decode(trace(name, LENGTH), None, steps + 1)[1]
     for mine, other, uncut in zip(ahead, session.queries, naive, strict=True):
         close(mine, other)
         close(mine, uncut)
@@ -151,7 +152,7 @@ def test_echokv_on_one_workspace_of_snapkv_is_laq(name: str, granularity: str) -
     echo = EchoKV(bootstrap="window", pooling="max", refresh_at=(), **common)
     laq = LAQ(mask="none", **common)
     assert as_lists(echo.select(p, BUDGET)) == as_lists(laq.select(p, BUDGET))
-    for mine, other in zip(echo.score(p, BUDGET), laq.score(p, BUDGET), strict=True):
+    for mine, other in zip(echo.scores(p, BUDGET), laq.scores(p, BUDGET), strict=True):
         close(mine, other)
     official = LAQ(**common)
     assert as_lists(official.select(p, BUDGET)) != as_lists(laq.select(p, BUDGET))  # the mask is no no-op

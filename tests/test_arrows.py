@@ -1,8 +1,10 @@
 """run.py -> eval -> echokv <- baselines: nobody imports against an arrow."""
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,60 @@ def imports(path: Path) -> Iterator[str]:
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield (node.module or "").split(".")[0]
+
+
+def circle(package: Path) -> list[str]:
+    """Modules of a package that import each other in a circle, in functions and for types alone included; or none."""
+    files = {".".join(path.relative_to(package.parent).with_suffix("").parts): path for path in package.rglob("*.py")}
+    edges: dict[str, set[str]] = {}
+    for name, path in files.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                wanted = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                inner = [f"{node.module}.{alias.name}" for alias in node.names]
+                wanted = [one if one in files else f"{node.module}" for one in inner]
+            else:
+                continue
+            known = {one if one in files else f"{one}.__init__" for one in wanted}
+            edges.setdefault(name, set()).update(known & files.keys())
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@pytest.mark.parametrize("package", ["echokv", "baselines"])
+def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
+    assert not circle(ROOT / package)
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "import package.a",
+        "from package import a",
+        "from package.a import A",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from package.a import A",
+        "def late():\n    from package import a",
+    ],
+)
+def test_a_circle_of_any_kind_is_found(back: str, tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from package.a import A\n")
+    (package / "a.py").write_text("from package import b\n")
+    (package / "b.py").write_text("import sys\n")
+    assert not circle(package)
+    (package / "b.py").write_text(back)
+    assert set(circle(package)) == {"package.a", "package.b"}
+
+
+def test_importing_the_library_imports_no_transformers() -> None:
+    """Its models take longer than torch itself."""
+    code = "import sys, echokv; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120).returncode == 0
 
 
 @pytest.mark.parametrize("package", sorted(ALLOWED))

@@ -11,9 +11,8 @@ import torch
 from accelerate.hooks import attach_align_device_hook_on_blocks
 
 from baselines.full import FullKV
-from echokv import Prefill, Selection, decode_rows, prefill
+from echokv import Prefill, Selection, Session, Stretch, advance, decode_rows, prefill
 from echokv.controls import OracleRefresh, RandomRefresh
-from echokv.session import Stretch, advance
 from eval.analysis.outcomes import fidelity, true_queries
 from eval.answering.together import choose
 from eval.inputs import evidence
@@ -90,8 +89,8 @@ def test_rows_decode_as_on_a_cpu(spread: bool) -> None:
         return [FullKV().select(p, None), whole, *(press.select(p, 40 + row) for row, press in enumerate(presses))]
 
     def answered(p: Prefill) -> Any:
-        sessions = [p.session(selection, record=row % 2 == 0) for row, selection in enumerate(chosen(p))]
-        advance([Stretch(session, 3) for session in sessions])
+        sessions = [Session(p, selection, record=row % 2 == 0) for row, selection in enumerate(chosen(p))]
+        advance(*(Stretch(session, 3) for session in sessions))
         return decode_rows(sessions, [50 - row for row in range(len(sessions))])
 
     with elsewhere():

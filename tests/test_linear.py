@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from baselines.snapkv import SnapKV
-from echokv import decode_rows, linear, prefill
+from echokv import Session, decode_rows, linear, prefill
 from tests.models import prompt, tiny
 
 ROWS = [(1,), (2,), (1, 1), (4, 1), (1, 5), (19, 1), (2, 33)]
@@ -53,7 +53,7 @@ def test_a_model_computes_with_them_and_is_left_as_it_was(single: Any, monkeypat
 
     def tokens() -> list[list[int]]:
         p = prefill(single, torch.tensor(prompt(80)), SnapKV(window=8).needs)
-        return decode_rows([p.session(SnapKV(window=8).select(p, budget)) for budget in (20, 30)], 12)
+        return decode_rows([Session(p, SnapKV(window=8).select(p, budget)) for budget in (20, 30)], 12)
 
     with torch.backends.mkldnn.flags(enabled=False):
         expected = tokens()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from baselines.full import FullKV
 from baselines.snapkv import SnapKV
-from echokv import Prefill, Press, UsageError, prefill
+from echokv import Prefill, Press, Session, Stretch, UsageError, advance, decode, prefill
 from tests.models import build, prompt, tiny
 from tests.policies import EVERYTHING, close, shared_prefill
 
@@ -40,7 +40,7 @@ class HalfRecent(Press):
 def test_scores_that_depend_on_the_budget_must_say_so() -> None:
     p = shared_prefill("llama", 200)
     alone = HalfRecent(says=True).select(p, 96)
-    *_, after = HalfRecent(says=True).select_all(p, [40, 96])
+    _, after = HalfRecent(says=True).select_all(p, [40, 96])
     assert all(torch.equal(one, other) for one, other in zip(alone.indices, after.indices, strict=True))
     with pytest.raises(TypeError):  # not the scores of another budget in silence
         HalfRecent(says=False).select(p, 96)
@@ -55,9 +55,12 @@ def test_repeated_keys_where_no_kernel_takes_groups(monkeypatch: pytest.MonkeyPa
         close(mine, other)
 
 
-def test_step_is_a_token_of_decode() -> None:
+def test_one_token_at_a_time_is_decoding() -> None:
     p = shared_prefill("llama", 200)
     kept = SnapKV(window=8).select(p, 40)
-    session = p.session(kept)
-    first = session.next_token
-    assert [first, *(session.step() for _ in range(5))] == p.session(kept).decode(6)
+    session = Session(p, kept)
+    tokens = [session.next_token]
+    for _ in range(5):
+        advance(Stretch(session, 1))
+        tokens.append(session.next_token)
+    assert tokens == decode(p, kept, 6)

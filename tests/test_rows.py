@@ -11,10 +11,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from baselines.full import FullKV
 from baselines.snapkv import SnapKV
 from baselines.streaming_llm import StreamingLLM
-from echokv import Prefill, Session, UsageError, decode_rows, prefill
+from echokv import Prefill, Session, Stretch, UsageError, advance, decode, decode_rows, prefill
+from echokv.decoding import ROOM
 from echokv.graphs import check_graphs, cuda_graph
 from echokv.rows import Rows, Step
-from echokv.session import ROOM, Stretch, advance
 from tests.models import prompt, tiny
 from tests.policies import EVERYTHING, POLICIES, close, shared_prefill
 
@@ -37,7 +37,7 @@ def recorded(step: Step) -> Step:
 
 def opened(p: Prefill, record: bool = False) -> list[Session]:
     selections = [policy.press().select(p, 40 + row) for row, policy in enumerate(POLICIES.values())]
-    return [p.session(selection, record) for selection in [FullKV().select(p, None), *selections]]
+    return [Session(p, selection, record) for selection in [FullKV().select(p, None), *selections]]
 
 
 def same(mine: list[Session], others: list[Session]) -> None:
@@ -67,8 +67,8 @@ def test_recorded_steps_equal_steps(name: str) -> None:
         return run
 
     for limits in ([3] * 10, [ROOM + 9 - row for row in range(10)]):
-        advance([Stretch(session, n) for session, n in zip(plain, limits, strict=True)])
-        advance([Stretch(session, n) for session, n in zip(replayed, limits, strict=True)], counted)
+        advance(*(Stretch(session, n) for session, n in zip(plain, limits, strict=True)))
+        advance(*(Stretch(session, n) for session, n in zip(replayed, limits, strict=True)), record=counted)
     same(replayed, plain)
     assert len(taken) > ROOM // 2  # most steps were replays
 
@@ -95,15 +95,15 @@ def test_rows_that_differ_in_the_pending_token_alone_stay_two() -> None:
 
     def fed_once() -> Session:
         few = torch.stack([torch.randperm(60, generator=generator)[:5].sort().values for _ in range(p.groups)])
-        session = p.session(replace(whole, indices=[few]))
-        session.advance(1)
+        session = Session(p, replace(whole, indices=[few]))
+        advance(Stretch(session, 1))
         session.move(whole)
         return session
 
     sessions = [fed_once() for _ in range(8)]
     assert len({session.next_token for session in sessions}) > 2
     expected = [[session.next_token] for session in sessions]
-    advance([Stretch(session, 4) for session in sessions])
+    advance(*(Stretch(session, 4) for session in sessions))
     for session, (token,) in zip(sessions, expected, strict=True):
         assert session.fed[1] == token
 
@@ -156,33 +156,33 @@ def test_sessions_in_the_same_state_are_one_row(monkeypatch: pytest.MonkeyPatch)
     presses = [StreamingLLM(), SnapKV(), StreamingLLM(), FullKV()]
     chosen = [whole, some, *(press.select(p, LENGTH) for press in presses), SnapKV().select(p, 40)]
     records = [False, True, False, True, False, False, True]
-    alone = [p.session(selection, record) for selection, record in zip(chosen, records, strict=True)]
+    alone = [Session(p, selection, record) for selection, record in zip(chosen, records, strict=True)]
     for session in alone:
-        session.advance(6)
+        advance(Stretch(session, 6))
     counted = rows_opened(monkeypatch)
-    together = [p.session(selection, record) for selection, record in zip(chosen, records, strict=True)]
-    advance([Stretch(session, 6) for session in together])
+    together = [Session(p, selection, record) for selection, record in zip(chosen, records, strict=True)]
+    advance(*(Stretch(session, 6) for session in together))
     same(together, alone)
     # Everything, five times over, is one row.
     assert counted == [3]
     # One has decoded on another cache, two are to go further than the others: these are states of their own.
     together[0].move(some)
-    together[0].advance(1)
+    advance(Stretch(together[0], 1))
     together[0].move(whole)
     for session in (*together[1:], *alone[1:]):
-        session.advance(1)
+        advance(Stretch(session, 1))
     counted.clear()
-    advance([Stretch(session, n) for session, n in zip(together, [4, 4, 4, 4, 5, 5, 4], strict=True)])
+    advance(*(Stretch(session, n) for session, n in zip(together, [4, 4, 4, 4, 5, 5, 4], strict=True)))
     assert counted == [5]
     for session, n in zip(alone[1:], [4, 4, 4, 5, 5, 4], strict=True):
-        session.advance(n)
+        advance(Stretch(session, n))
     same(together[1:], alone[1:])
 
 
 def test_sessions_of_different_rules_are_not_alike() -> None:
     p = shared_prefill("llama", LENGTH)
     whole = FullKV().select(p, None)
-    stops = replace(p, stop_ids=frozenset([p.session(whole).decode(3)[2]]))
-    one, other = p.session(whole), stops.session(whole)
-    advance([Stretch(one, 8), Stretch(other, 8)])
+    stops = replace(p, stop_ids=frozenset([decode(p, whole, 3)[2]]))
+    one, other = Session(p, whole), Session(stops, whole)
+    advance(Stretch(one, 8), Stretch(other, 8))
     assert (len(one.fed), len(other.fed)) == (8, 2)

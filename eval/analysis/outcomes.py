@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from echokv import Prefill, Selection
+from echokv import Prefill, Selection, Session, Stretch, advance
 from echokv.scores import attention_mass, sum_groups
 from eval.analysis.study import Case, Load, Measured, Study, collect
 from eval.answering.answers import by_scope, decode
@@ -88,8 +88,8 @@ def measure(case: Case, grid: Sequence[Cell], steps: int) -> dict[str, Any]:
 def true_queries(filled: Prefill, steps: int) -> list[Float[Tensor, "H n D"]]:
     """Queries of the first steps of greedy decoding on the complete cache, at most to the answer's end."""
     whole = Selection.everything(filled.layers, filled.groups, filled.length)
-    session = filled.session(whole, record=True)
-    session.advance(steps)
+    session = Session(filled, whole, record=True)
+    advance(Stretch(session, steps))
     return session.queries
 
 

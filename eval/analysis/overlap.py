@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from echokv import Lookahead, Prefill, Selection, Session
+from echokv import Lookahead, Prefill, Selection, Session, Stretch, advance
 from echokv.scores import attention_mass
 from echokv.selection import top_k
 from eval.analysis import figures, report
@@ -60,7 +60,7 @@ def measure(case: Case, presses: dict[str, Lookahead], budget: int) -> dict[str,
     true = oracle(filled, list(presses.values()))
     found: dict[str, Any] = {}
     for name, press in presses.items():
-        rounds = list(press.rounds(filled, budget))
+        rounds = press.rounds(filled, budget)
         fed = [token for part in rounds for token in part.tokens]
         n = min(len(fed), len(true.fed))
         grid = [
@@ -80,8 +80,9 @@ def measure(case: Case, presses: dict[str, Lookahead], budget: int) -> dict[str,
 
 def oracle(filled: Prefill, presses: list[Lookahead]) -> Session:
     """Greedy decoding on the complete cache for as many steps as the longest lookahead, its queries recorded."""
-    session = filled.session(Selection.everything(filled.layers, filled.groups, filled.length), record=True)
-    session.advance(max(press.steps for press in presses), stop=all(press.eos == "stop" for press in presses))
+    session = Session(filled, Selection.everything(filled.layers, filled.groups, filled.length), record=True)
+    steps, stop = max(press.steps for press in presses), all(press.eos == "stop" for press in presses)
+    advance(Stretch(session, steps, stop))
     return session
 
 

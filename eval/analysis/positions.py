@@ -70,7 +70,7 @@ def table2(study: Study) -> None:
 def measure(case: Case, press: Lookahead, budget: int, step: int) -> dict[str, Any]:
     """Per strategy the overlap of each layer; None for an answer that ends before the step or a prompt that fits."""
     filled = case.filled
-    rounds = list(press.rounds(filled, budget))
+    rounds = press.rounds(filled, budget)
     true = oracle(filled, [press])
     steps = min(sum(len(part.tokens) for part in rounds), len(true.fed))
     if steps < step or filled.length <= budget:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from echokv import Prefill, Selection, decode_rows, prefill
+from echokv import Prefill, Selection, Session, decode_rows, prefill
 from echokv.graphs import cuda_graph
 from eval.answering.measure import Meter
 from eval.answering.together import Choice, choose, in_halves
@@ -117,7 +117,7 @@ def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
 
 def _decode(wanted: Sequence[tuple[Prefill, Selection, int]], graphs: bool) -> list[tuple[list[int], int]]:
     """Each answer's tokens, and how many rows were decoded with it."""
-    sessions = [filled.session(selection) for filled, selection, _ in wanted]
+    sessions = [Session(filled, selection) for filled, selection, _ in wanted]
     record = partial(cuda_graph, device=wanted[0][0].model.device) if graphs else None
     found = decode_rows(sessions, [n for _, _, n in wanted], record)
     return [(tokens, len(wanted)) for tokens in found]

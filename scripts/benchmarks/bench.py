@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from echokv import Needs, Prefill, Press, Selection, UsageError, decode_rows, embedded, load_model, prefill
+from echokv import Needs, Prefill, Press, Selection, Session, UsageError, decode_rows, embedded, load_model, prefill
 from echokv.graphs import check_graphs, cuda_graph
 from echokv.models import DTYPES, device_named
 from eval.answering.answers import Task, answers
@@ -104,7 +104,7 @@ class Bench:
 
     def decode(self, filled: Prefill, selections: Sequence[Selection], tokens: int) -> None:
         """Decode as many tokens on each selection, as one batch."""
-        sessions = [filled.session(selection) for selection in selections]
+        sessions = [Session(filled, selection) for selection in selections]
         decode_rows(sessions, tokens, partial(cuda_graph, device=self.model.device) if self.graphs else None)
 
     def cells(self, methods: Sequence[str]) -> list[Cell]:

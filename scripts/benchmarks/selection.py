@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from echokv import Prefill, Press
+from echokv import Prefill, Press, Session, Stretch, advance
 from echokv.scores import attention_mass, column_sums
 
 from .bench import Bench
@@ -69,7 +69,7 @@ def _against_steps(bench: Bench) -> Row:
     filled = bench.filled(bench.length)
     workspace = press.select(filled, min(press.workspace, bench.length))
     whole = shortest(lambda: press.select(filled, bench.budgets[0]), 3)
-    steps = shortest(lambda: filled.session(workspace).advance(press.steps), 3)
+    steps = shortest(lambda: advance(Stretch(Session(filled, workspace), press.steps)), 3)
     return Row(f"EchoKV selection / its {press.steps} decode steps", whole / steps, STEPS)
 
 

@@ -33,7 +33,7 @@ def test_choices_equal_those_of_each_press() -> None:
     ]
     found = choose(jobs)
     for (p, press, budgets), choice in zip(jobs, found, strict=True):
-        alone = list(press.select_all(p, budgets))
+        alone = press.select_all(p, budgets)
         assert [as_lists(one) for one in choice.selections] == [as_lists(one) for one in alone]
         assert [one.ties for one in choice.selections] == [one.ties for one in alone]
 
@@ -72,7 +72,7 @@ class Careful(EchoKV):
 
     @torch.no_grad()
     def score(self, prefill: Prefill, budget: int | None) -> Any:
-        return super().score(prefill, budget)
+        return (yield from super().score(prefill, budget))
 
 
 @pytest.mark.parametrize("steps", [(8, 6), (6, 8), (8, 8)])
