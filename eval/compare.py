@@ -19,8 +19,8 @@ from eval.inputs import subsets
 from eval.scoring import statistics
 from eval.tables import cells, gates, paper
 from eval.tables.build import describe, model_name
-from eval.tables.layout import title
-from eval.tables.options import check_against, options, select
+from eval.tables.naming import Name, title
+from eval.tables.options import Selected, check_against, options, select
 
 POWER, ALPHA = 0.8, 0.05
 
@@ -91,12 +91,12 @@ def power_table(gains: Sequence[Gain], pairs: pd.DataFrame) -> pd.DataFrame:
 
 def difference_table(compared: pd.DataFrame) -> str:
     """Return the paired differences as text, averages first."""
-    made = compared[compared["p"].notna()].copy()
+    made = compared[compared["p"].notna()].assign(budget=compared["budget"].fillna(0))
     made["order"] = made["subset"] != cells.AVERAGE
     lines = [
         {
-            "method": title(row.method),
-            "budget": "--" if pd.isna(row.budget) else row.budget,
+            "method": Name(row.method, row.variant).title,
+            "budget": row.budget or "--",
             "task": row.subset if row.order else f"{row.subset} of {row.tasks}",
             "n": row.pairs,
             "difference": f"{row.paired_difference:+.2f}",
@@ -104,7 +104,9 @@ def difference_table(compared: pd.DataFrame) -> str:
             "p": f"{row.p:.4f}",
             "p, Holm": f"{row.p_holm:.4f}",
         }
-        for row in made.sort_values(["order", "budget"], kind="stable").itertuples()
+        for row in sorted(
+            made.itertuples(), key=lambda row: (row.order, row.budget, Name(row.method, row.variant).order)
+        )
     ]
     return pd.DataFrame(lines).to_string(index=False) if lines else "no pairs at hand"
 
@@ -119,12 +121,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(chosen: argparse.Namespace) -> str:
     selected = select(chosen, "mistral")
     scored, tasks = selected.scored, selected.tasks
-    check_against(chosen.against, scored["method"], default=False)
+    rows = {str(run.name): run.name for run in selected.answers.runs}
+    check_against(chosen.against, rows.values(), default=False)
     compared = cells.cells(scored, tasks, chosen.against)
-    two = scored[scored["method"].isin(("echokv", "laq"))]
     whose = model_name(selected.answers.runs[0])
     lines = [
-        f"Each method minus {title(chosen.against)} on the same examples. {describe(compared, selected)}.",
+        f"Each method minus {rows[chosen.against].title} on the same examples. {describe(compared, selected)}.",
         *gates.other_limit(compared, selected.answers.runs),
         "Intervals by bootstrap, too narrow where n is below about 20. p: sign-flip test; Holm: corrected for all",
         "averages, or for all single tasks, of this list.",
@@ -136,9 +138,23 @@ def _report(chosen: argparse.Namespace) -> str:
         "needed n is of the task, for the average of all 16 together.",
         "",
     ]
+    return "\n".join([*lines, _power(selected)])
+
+
+def _power(selected: Selected) -> str:
+    """Hold the paper's gains of EchoKV over LAQ against the spread of the examples that both have."""
+    names = {run.name for run in selected.answers.runs}
+    for method in ("echokv", "laq"):
+        if (
+            len(several := [name.title for name in sorted(names, key=lambda name: name.order) if name.method == method])
+            > 1
+        ):
+            return f"not judged: {title(method)} has several rows ({', '.join(several)}); choose one with --where"
+    two = selected.scored[selected.scored["method"].isin(("echokv", "laq"))]
     if two.empty:
-        return "\n".join([*lines, "neither EchoKV nor LAQ was run"])
-    return "\n".join([*lines, power_table(claimed_gains(), cells.cells(two, tasks, "laq")).to_string(index=False)])
+        return "neither EchoKV nor LAQ was run"
+    pairs = cells.cells(two.assign(variant=""), selected.tasks, "laq")
+    return str(power_table(claimed_gains(), pairs).to_string(index=False))
 
 
 def _interval(low: float, high: float) -> str:

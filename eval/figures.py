@@ -19,7 +19,8 @@ from eval.analysis import figures
 from eval.console.errors import UserError, command
 from eval.inputs import subsets
 from eval.report import groups, numbers
-from eval.tables import cells, layout
+from eval.tables import cells, naming
+from eval.tables.naming import Key, Name
 from eval.tables.options import AGAINST, check_against
 
 COLOURS = ("#5b6675", "#8a5a2b", "#c26a00", "#1f83b8", "#00806a", "#b04a86", "#c23b22", "#6a55b5", "#0b4f9c")
@@ -30,8 +31,8 @@ _PLACES = tuple((dx, dy) for far in (5, 9, 14) for dx, dy in ((far, 2), (far, -7
 
 
 def look(method: str) -> dict[str, Any]:
-    """Colour, marker and dash of a method: the same in every figure."""
-    place = [*layout.TITLES, method].index(method)
+    """Colour, marker and dash of a row: the same in every figure."""
+    place = [*naming.ORDER, method].index(method)
     style: dict[str, Any] = figures.STYLES[place % len(figures.STYLES)]
     return {**style, "color": COLOURS[place % len(COLOURS)]}
 
@@ -42,15 +43,14 @@ def curves(frame: pd.DataFrame, tasks: Sequence[str]) -> Any:
     figure, axes = figures.panels(across, -(-len(tasks) // across), WIDE, TALL)
     for panel, task in zip(axes, tasks, strict=False):
         own = frame[frame["subset"] == task]
-        for row in own[own["budget"].isna()].itertuples():
-            panel.axhline(
-                row.score, color=look(row.method)["color"], linestyle="--", linewidth=1, label=_title(row.method)
-            )
-        for method, part in _by_method(own[own["budget"].notna()]):
-            part = part.sort_values("budget")
+        for name, part in _by_row(own[own["budget"].isna()]):
+            colour = look(str(name))["color"]
+            panel.axhline(part["score"].iloc[0], color=colour, linestyle="--", linewidth=1, label=name.title)
+        for name, part in _by_row(own[own["budget"].notna()]):
+            part, style = part.sort_values("budget"), look(str(name))
             x = part["budget"].to_numpy(dtype="float64")
-            panel.plot(x, part["score"].to_numpy(), label=_title(method), markersize=4, linewidth=1.2, **look(method))
-            panel.fill_between(x, part["low"], part["high"], color=look(method)["color"], alpha=0.1, linewidth=0)
+            panel.plot(x, part["score"].to_numpy(), label=name.title, markersize=4, linewidth=1.2, **style)
+            panel.fill_between(x, part["low"], part["high"], color=style["color"], alpha=0.1, linewidth=0)
         budgets = sorted(set(own["budget"].dropna()))
         if budgets and budgets[-1] >= 4 * budgets[0]:
             panel.set_xscale("log", base=2)
@@ -68,10 +68,10 @@ def costs(frame: pd.DataFrame, task: str = cells.AVERAGE) -> Any:
     own["seconds"] = own[["prefill_seconds", "selection_seconds", "decode_seconds"]].sum(axis=1)
     figure, axes = figures.panels(2, width=3.4, height=2.8)
     for panel, (cost, label) in zip(axes, COSTS.items(), strict=True):
-        for method, part in _by_method(own):
+        for name, part in _by_row(own):
             part = part.sort_values(cost)
-            style = look(method)
-            panel.plot(part[cost], part["score"], label=_title(method), markersize=5, linewidth=0.8, **style)
+            style = look(str(name))
+            panel.plot(part[cost], part["score"], label=name.title, markersize=5, linewidth=0.8, **style)
             panel.vlines(part[cost], part["low"], part["high"], color=style["color"], linewidth=0.8, alpha=0.6)
         low, high = own[cost].min(), own[cost].max()
         if log := high > 4 * low > 0:
@@ -112,7 +112,7 @@ def _name_budgets(panel: Any, own: pd.DataFrame, cost: str) -> None:
             if not any(_cross(box, other) for other in taken):
                 taken.append(box)
                 where, by = (getattr(row, cost), row.score), (left - x, dy)
-                colour = look(row.method)["color"]
+                colour = look(str(Name(row.method, row.variant)))["color"]
                 panel.annotate(row.budget, where, textcoords="offset points", xytext=by, fontsize=6, color=colour)
                 break
 
@@ -122,12 +122,13 @@ def _cross(one: Sequence[float], other: Sequence[float]) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def differences(selected: Any, method: str, tasks: Sequence[str]) -> Any:
-    """Paired differences to a method at the same budget, one panel a task, with 95% intervals."""
+def differences(selected: Any, against: str, tasks: Sequence[str]) -> Any:
+    """Paired differences to a row at the same budget, one panel a task, with 95% intervals."""
     scores = numbers.by_cell(selected)
     found = numbers.differences(scores, selected.tasks)
-    keys = [key for key in numbers.ordered(list(scores)) if key[0] != method]
-    pairs = [(key, other) for key in keys for other in scores if other[0] == method and other[1] in (None, key[1])]
+    keys = [key for key in numbers.ordered(list(scores)) if str(key.name) != against]
+    others = [key for key in scores if str(key.name) == against]
+    pairs = [(key, other) for key in keys for other in others if other.budget in (None, key.budget)]
     across = min(3, len(tasks))
     figure, axes = figures.panels(across, -(-len(tasks) // across), 3.2, 0.9 + 0.17 * len(pairs))
     for panel, task in zip(axes, tasks, strict=False):
@@ -135,14 +136,14 @@ def differences(selected: Any, method: str, tasks: Sequence[str]) -> Any:
         for place, (key, line) in enumerate(lines):
             if line is not None:
                 mean, low, high = line
-                style = look(key[0])
+                style = look(str(key.name))
                 panel.plot([low, high], [place, place], color=style["color"], linewidth=1.2)
                 panel.plot([mean], [place], color=style["color"], marker=style["marker"], markersize=4)
         panel.axvline(0, color="black", linewidth=0.8)
         panel.set_yticks(range(len(pairs)), [_label(key) for key, _ in pairs], fontsize=7)
         panel.set_ylim(len(pairs) - 0.5, -0.5)
         panel.set_title(_task(task), fontsize=9)
-        panel.set(xlabel=f"points more than {_title(method)}")
+        panel.set(xlabel=f"points more than {others[0].name.title}")
     for panel in axes[len(tasks) :]:
         panel.remove()
     figure.suptitle("paired differences with 95% intervals", fontsize=8)
@@ -156,7 +157,7 @@ def write(results: Path, against: str) -> Iterator[Path]:
         UserError: no answers, none of the method to compare with, or a folder that cannot be written to.
     """
     found = groups.find(results)
-    check_against(against, {run.method for group in found for run in group.runs})
+    check_against(against, [run.name for group in found for run in group.runs])
     for group in found:
         selected = groups.select(group, results, None)
         frame = cells.cells(selected.scored, selected.tasks, against="")
@@ -165,7 +166,7 @@ def write(results: Path, against: str) -> Iterator[Path]:
         drawn = {"budgets": curves(frame, present)}
         if cells.AVERAGE in present:
             drawn["costs"] = costs(frame)
-        if {against} < set(frame["method"]):  # and another to compare with it
+        if {against} < {str(name) for name, _ in _by_row(frame)}:  # and another to compare with it
             drawn["differences"] = differences(selected, against, present)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -175,15 +176,12 @@ def write(results: Path, against: str) -> Iterator[Path]:
                 path.unlink(missing_ok=True)  # of earlier answers or of another --against
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}): choose another --results") from error
-        for run in group.left_out:
-            print(f"left out of {folder.name}: {run}", file=sys.stderr)
         yield folder
 
 
-def _by_method(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    order = {method: place for place, method in enumerate(layout.TITLES)}
-    parts = [(str(method), part) for method, part in frame.groupby("method", sort=False)]
-    return sorted(parts, key=lambda item: (order.get(item[0], len(order)), item[0]))
+def _by_row(frame: pd.DataFrame) -> list[tuple[Name, pd.DataFrame]]:
+    parts = [(Name(*name), part) for name, part in frame.groupby(["method", "variant"], sort=False)]
+    return sorted(parts, key=lambda item: item[0].order)
 
 
 def _turned(found: dict[str, Any], left: str, right: str, task: str) -> tuple[float, float, float] | None:
@@ -210,12 +208,8 @@ def _finished(figure: Any, axes: Sequence[Any], used: int, said: str) -> Any:
     return figure
 
 
-def _title(method: str) -> str:
-    return layout.title(method)
-
-
-def _label(key: tuple[str, int | None]) -> str:
-    return _title(key[0]) + ("" if key[1] is None else f" {key[1]}")
+def _label(key: Key) -> str:
+    return key.name.title + ("" if key.budget is None else f" {key.budget}")
 
 
 def _task(name: str) -> str:

@@ -108,7 +108,7 @@ def example(chosen: argparse.Namespace, console: Console) -> None:
 
 def _found(chosen: argparse.Namespace) -> tuple[Run, str, dict[str, Any], dict[str, Any]]:
     """The run, subset, stored selection and answer that the options name."""
-    runs = [run for run in _runs(chosen) if run.method == chosen.method]
+    runs = [run for run in _runs(chosen) if chosen.method in (run.method, str(run.name))]
     if chosen.budget is not None:
         runs = [run for run in runs if run.budget in (None, chosen.budget)]
     kept = [
@@ -149,7 +149,8 @@ def _runs(chosen: argparse.Namespace) -> list[Run]:
     folders = [path for path in folders if chosen.model in (None, path.name)]
     if not folders:
         raise UserError(f"no such answers in {chosen.results}: run python run.py first, or check --data and --model")
-    return [run for path in folders for run in collect.find(chosen.results, path.parent.name, path.name, where)]
+    parts = [collect.find(chosen.results, path.parent.name, path.name, where) for path in folders]
+    return [run for part in parts for run in collect.named(part)]
 
 
 def _step(steps: Sequence[Step], chosen: argparse.Namespace) -> Step:
@@ -177,8 +178,7 @@ def tables_of(chosen: argparse.Namespace, console: Console) -> None:
         selected = groups.select(group, chosen.results, None)
         made, _ = build("table3", selected, "laq", not chosen.no_errors, group.apart)
         name = f"{group.data} {group.model} {group.preset}"
-        notes = (*made.notes, *(f"Left out: {run}." for run in group.left_out))
-        print_table(replace(made, name=name, notes=notes), console)
+        print_table(replace(made, name=name), console)
         shown += 1
     if not shown:
         raise UserError(f"no such answers in {chosen.results}: check --data, --model and --preset")
@@ -194,7 +194,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--preset", help="of tables: only this preset")
     parser.add_argument("--no-errors", action="store_true", help="of tables: no standard errors")
     parser.add_argument("--subset", nargs="+", help="of an example: only these subsets")
-    parser.add_argument("--method", default="echokv", help="of an example: whose cache")
+    parser.add_argument(
+        "--method", default="echokv", help="of an example: whose cache, such as laq or 'echokv steps=4'"
+    )
     parser.add_argument("--budget", type=int, help="of an example: at which budget")
     parser.add_argument("--where", nargs="+", default=[], metavar="NAME=VALUE", help="of an example: only such runs")
     parser.add_argument("--step", default=FINAL, help=f"W1, W2, ... or {FINAL}")

@@ -12,7 +12,7 @@ import pandas as pd
 
 from eval.console.errors import UserError
 from eval.scoring import statistics
-from eval.tables import layout
+from eval.tables import naming
 from eval.tables.latex import escape
 
 _TITLES = {"stage1_only": "EchoKV, frozen"}  # what the row is in these comparisons
@@ -27,7 +27,7 @@ _FORMS = (
 
 def title(method: str) -> str:
     """Name a method for a reader."""
-    return _TITLES.get(method) or layout.title(method)
+    return _TITLES.get(method) or naming.title(method)
 
 
 def words(setting: object) -> str:

@@ -26,6 +26,7 @@ from eval.keeping.store import RunKey, Store, check_writable
 from eval.planning.plan import Cell, cells, union_of_needs
 from eval.tables.build import model_name
 from eval.tables.collect import Run
+from eval.tables.naming import Name
 
 Load = Callable[[], tuple[Any, Any]]
 
@@ -81,7 +82,7 @@ class Study:
     def described(self) -> str:
         """The model as a caption names it, with what a reader must know to weigh its numbers."""
         cell = self.grid[0]
-        return model_name(Run(cell.store.folder, cell.method, cell.budget, cell.store.key.identity))
+        return model_name(Run(cell.store.folder, Name(cell.method), cell.budget, cell.store.key.identity))
 
     def place(self, part: str, identity: dict[str, Any]) -> Store:
         """Where what the analysis makes of these settings is kept: results/analysis/NAME/DATA/MODEL/PART-HASH."""

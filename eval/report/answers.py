@@ -9,8 +9,8 @@ import pandas as pd
 
 from eval.keeping import selections
 from eval.report.numbers import name_of, ordered, plain
-from eval.tables import cells
 from eval.tables.collect import Run
+from eval.tables.naming import FRAME, key_of
 from eval.tables.options import Selected
 
 SHOWN = ("pred", "score", "new_tokens", "prefill_seconds", "selection_seconds", "decode_seconds", "entries", "bytes")
@@ -66,7 +66,7 @@ def prompt(run: Run, digest: str) -> dict[str, Any]:
 
 
 def _by_cell(part: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    groups = {cells.key_of(*key): own for key, own in part.groupby(["method", "budget"], dropna=False, sort=False)}
+    groups = {key_of(*key): own for key, own in part.groupby(FRAME, dropna=False, sort=False)}
     for key in ordered(list(groups)):
         yield name_of(key), groups[key].set_index("_id")
 

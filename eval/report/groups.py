@@ -1,4 +1,4 @@
-"""Which runs of a results folder make a table together: same data, model, protocol and preset, one run a cell.
+"""Which runs of a results folder make a table together: same data, model, protocol and preset.
 
 Groups of the same data, model and preset are siblings; the settings in which they differ tell them apart.
 """
@@ -28,15 +28,14 @@ _LONGEST_NAME = 80  # characters of all of them in a file's name
 class Group:
     """The runs of one table under one preset.
 
-    left_out: which runs were not taken, and why. settings: the value of each setting in which siblings differ, by its
-    dotted name in a manifest, short and safe in a file's name; no two siblings have the same.
+    settings: the value of each setting in which siblings differ, by its dotted name in a manifest, short and safe in a
+    file's name; no two siblings have the same.
     """
 
     data: str
     model: str
     preset: str
     runs: list[Run]
-    left_out: tuple[str, ...]
     settings: Mapping[str, str]
 
     @property
@@ -87,10 +86,7 @@ def _of_model(results: Path, data: str, model: str) -> Iterator[Group]:
     for preset, siblings in sorted(together.items()):
         settings = _settings({alike: _shared(runs[0]) for alike, runs in siblings.items()})
         for alike, runs in sorted(siblings.items()):
-            newest = {run.key: run for run in sorted(runs, key=_written)}
-            older = [run for run in runs if newest[run.key] is not run]
-            left_out = tuple(f"{run.folder.name}: {newest[run.key].folder.name} is newer" for run in older)
-            yield Group(data, model, preset, list(newest.values()), left_out, settings[alike])
+            yield Group(data, model, preset, collect.named(runs), settings[alike])
 
 
 def _shared(run: Run) -> dict[str, Any]:
@@ -131,8 +127,3 @@ def _safe(text: str) -> str:
 def _presets(run: Run) -> Sequence[str]:
     rows = (row for name in store.stored_subsets(run.folder) for row in store.stored(run.folder, name).values())
     return sorted({str(row.get("preset")) for row in rows})
-
-
-def _written(run: Run) -> float:
-    files = (path for name in store.stored_subsets(run.folder) for path in store.parts(run.folder, name))
-    return max(path.stat().st_mtime for path in files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -11,11 +12,13 @@ import numpy as np
 import pandas as pd
 
 from eval.inputs import subsets
+from eval.keeping.store import digest
 from eval.report.groups import Group
 from eval.scoring import statistics
 from eval.tables import cells, gates, layout
 from eval.tables.build import describe, model_name
-from eval.tables.collect import Key, Run
+from eval.tables.collect import Run
+from eval.tables.naming import FRAME, Key, key_of
 from eval.tables.options import Selected
 
 FIELDS = (
@@ -26,14 +29,16 @@ Scores = Mapping[Key, Mapping[str, pd.Series]]  # per cell and task: scores by _
 
 
 def name_of(key: Key) -> str:
-    """The name by which the page's data know a cell."""
-    return key[0] if key[1] is None else f"{key[0]}-{key[1]}"
+    """The name by which the page's data and files know a cell."""
+    name = str(key.name)
+    if key.name.variant:  # any text, of which a file's name and an address take only some
+        name = f"{re.sub(r'[^A-Za-z0-9.=-]+', '_', name)}-{digest(name)[:4]}"
+    return name if key.budget is None else f"{name}-{key.budget}"
 
 
 def ordered(keys: Sequence[Key]) -> list[Key]:
     """Cells in the paper's order: FullKV, then budget by budget, methods as in its tables."""
-    known = list(layout.TITLES)
-    return sorted(keys, key=lambda key: (key[1] or 0, [*known, key[0]].index(key[0]), key[0]))
+    return sorted(keys, key=lambda key: (key.budget or 0, key.name.order))
 
 
 def table(group: Group, selected: Selected) -> dict[str, Any]:
@@ -41,14 +46,14 @@ def table(group: Group, selected: Selected) -> dict[str, Any]:
     # No method is compared with here: `differences` does it for all of them.
     frame = cells.cells(selected.scored, selected.tasks, against="")
     runs = {run.key: run for run in selected.answers.runs}
-    keys = ordered(list(dict.fromkeys(cells.key_of(row.method, row.budget) for row in frame.itertuples())))
+    keys = ordered(list(dict.fromkeys(key_of(row.method, row.variant, row.budget) for row in frame.itertuples())))
     notes = [*gates.warnings(frame, selected.answers.runs, group.model)]
-    notes += [f"Left out: {run}." for run in (*group.left_out, *selected.answers.left_out)]
+    notes += [f"Left out: {run}." for run in selected.answers.left_out]
     notes += [f"{line}." for line in cells.missing(selected.scored, selected.tasks)]
     found: dict[str, dict[str, list[float | None]]] = {name_of(key): {} for key in keys}
     for row in frame.to_dict("records"):
         numbers = [plain(row[field]) for field in FIELDS]
-        found[name_of(cells.key_of(row["method"], row["budget"]))][row["subset"]] = numbers
+        found[name_of(key_of(row["method"], row["variant"], row["budget"]))][row["subset"]] = numbers
     return {
         "data": group.data,
         "model": group.model,
@@ -65,13 +70,13 @@ def table(group: Group, selected: Selected) -> dict[str, Any]:
 
 
 def row_of(key: Key, run: Run) -> dict[str, Any]:
-    """A row of the table and the settings that made it."""
+    """A row of the table and the settings that made it; `method` is the same for its row at every budget."""
     made_by = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(run.folder.glob("runs/*.json"))]
     return {
         "cell": name_of(key),
-        "method": key[0],
-        "title": layout.title(key[0]),
-        "budget": key[1],
+        "method": str(key.name),
+        "title": key.name.title,
+        "budget": key.budget,
         "folder": run.folder.name,
         "identity": run.identity,
         "runs": made_by,
@@ -88,8 +93,8 @@ def task(name: str) -> dict[str, Any]:
 def by_cell(selected: Selected) -> Scores:
     """Scores of every cell by task and `_id`."""
     found: dict[Key, dict[str, pd.Series]] = {}
-    for (method, budget, subset), part in selected.scored.groupby(["method", "budget", "subset"], dropna=False):
-        found.setdefault(cells.key_of(method, budget), {})[subset] = part.set_index("_id")["score"]
+    for (*key, subset), part in selected.scored.groupby([*FRAME, "subset"], dropna=False):
+        found.setdefault(key_of(*key), {})[subset] = part.set_index("_id")["score"]
     return found
 
 
@@ -102,7 +107,7 @@ def differences(scores: Scores, tasks: Sequence[str]) -> dict[str, dict[str, lis
     wanted = [name for name in tasks if name in names]
     found = {}
     for left, right in combinations(ordered(list(scores)), 2):
-        if None not in (left[1], right[1]) and left[1] != right[1]:
+        if None not in (left.budget, right.budget) and left.budget != right.budget:
             continue
         own = dict(_paired(scores[left], scores[right], wanted))
         found[f"{name_of(left)}|{name_of(right)}"] = own

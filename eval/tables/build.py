@@ -12,7 +12,8 @@ from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.tables import cells, gates
 from eval.tables.collect import Run
-from eval.tables.layout import MISSING, Table, layout, order, title
+from eval.tables.layout import MISSING, Table, layout
+from eval.tables.naming import Name
 from eval.tables.options import Selected
 
 
@@ -139,10 +140,12 @@ def _stored(table: pd.DataFrame) -> list[str]:
     said = []
     budgets = table.groupby("budget", dropna=False)
     for budget, rows in sorted(budgets, key=lambda part: 0 if pd.isna(part[0]) else part[0]):
-        stored = rows[rows["subset"] == cells.AVERAGE].set_index("method")["entries"]
+        averages = rows[rows["subset"] == cells.AVERAGE]
+        stored = {Name(row.method, row.variant): row.entries for row in averages.itertuples()}
+        known = {Name(row.method, row.variant) for row in rows.itertuples()}
         told = [
-            f"{title(method)} {stored[method]:,.0f}" if method in stored else f"{title(method)} {MISSING}"
-            for method in sorted(set(rows["method"]), key=order)
+            f"{name.title} {stored[name]:,.0f}" if name in stored else f"{name.title} {MISSING}"
+            for name in sorted(known, key=lambda name: name.order)
         ]
         where = "without a budget" if pd.isna(budget) else f"at budget {budget}"
         said.append(f"KV entries stored {where}, mean per answer: {'; '.join(told)}.")

@@ -16,7 +16,8 @@ from eval.inputs import subsets
 from eval.scoring import memory, statistics
 from eval.scoring.metrics import Edit
 from eval.tables import paper
-from eval.tables.collect import MEASURED, Key, label
+from eval.tables.collect import MEASURED
+from eval.tables.naming import FRAME, Key, key_of
 
 AVERAGE = "average"  # the `subset` of a row that averages all tasks
 
@@ -56,17 +57,19 @@ def columns(frame: pd.DataFrame, names: Sequence[str] | None = None) -> list[str
 
 
 def cells(frame: pd.DataFrame, names: Sequence[str], against: str = "laq") -> pd.DataFrame:
-    """Return one row per method, budget and task, and per method and budget the average over all tasks at hand.
+    """Return one line per row, budget and task, and per row and budget the average over all tasks at hand.
 
-    The average is left out for a method that lacks a task which another one has. `against` names the method of
-    the paired differences, at the same budget. `p_holm` corrects for all single tasks, or for all averages.
+    frame: answers (`eval.tables.collect.answers`), scored. The average is left out for a row that lacks a task which
+    another one has. `against` names the row of the paired differences (a method, or METHOD VARIANT), at the same
+    budget. `p_holm` corrects for all single tasks, or for all averages.
     """
-    by_key = {key_of(*key): part for key, part in frame.groupby(["method", "budget"], dropna=False, sort=False)}
+    by_key = {key_of(*key): part for key, part in frame.groupby(FRAME, dropna=False, sort=False)}
     scores = {key: _by_subset(part, names) for key, part in by_key.items()}
     tasks = [name for name in names if any(name in one for one in scores.values())]
+    others_of = {key.budget: own for key, own in scores.items() if str(key.name) == against}
     found = []
     for key, part in by_key.items():
-        reference = scores.get((against, key[1]), scores.get((against, None), {})) if key[0] != against else {}
+        reference = others_of.get(key.budget, others_of.get(None, {})) if str(key.name) != against else {}
         for name in [name for name in tasks if name in scores[key]]:
             about = _about(part[part["subset"] == name], subsets.load(name).records)
             found.append(_cell(key, name, about, [scores[key][name]], [reference[name]] if name in reference else None))
@@ -85,7 +88,7 @@ def cells(frame: pd.DataFrame, names: Sequence[str], against: str = "laq") -> pd
 
 
 def by_length(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per method, budget, LongBench-E task and bucket of `eval.score.BUCKETS`.
+    """Return one line per row, budget, LongBench-E task and bucket of `eval.score.BUCKETS`.
 
     A bucket without records has n = 0 and no score.
 
@@ -94,12 +97,12 @@ def by_length(frame: pd.DataFrame) -> pd.DataFrame:
     """
     found = []
     extended = frame[frame["subset"].str.endswith("_e")]
-    for (method, budget, subset), part in extended.groupby(["method", "budget", "subset"], dropna=False, sort=False):
+    for (*key, subset), part in extended.groupby([*FRAME, "subset"], dropna=False, sort=False):
         about = part.iloc[0][["model", "preset", "settings", "edit"]].to_dict()
         for length, low, high in score.BUCKETS:
             values = part.loc[(part["length"] >= low) & (part["length"] < high), "score"].to_numpy()
             own = statistics.estimate([values]) if len(values) else statistics.Estimate(*[math.nan] * 4)
-            cell = {"method": method, "budget": budget, "subset": subset, "length": length, "n": len(values)}
+            cell = dict(zip(FRAME, key, strict=True)) | {"subset": subset, "length": length, "n": len(values)}
             found.append(
                 {**cell, "score": own.mean, "standard_error": own.error, "low": own.low, "high": own.high, **about}
             )
@@ -109,21 +112,16 @@ def by_length(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def missing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Name, per method and budget, the examples that it lacks and others have, in tasks that it has at all."""
+    """Name, per row and budget, the examples that it lacks and others have, in tasks that it has at all."""
     everything = {name: set(part["_id"]) for name, part in frame.groupby("subset")}
     said = []
-    for key, part in frame.groupby(["method", "budget"], dropna=False, sort=False):
+    for key, part in frame.groupby(FRAME, dropna=False, sort=False):
         counts = part["subset"].value_counts()
         lacking = {name: len(everything[name]) - counts[name] for name in names if name in counts}
         listed = [f"{n} of {len(everything[name])} in {name}" for name, n in lacking.items() if n]
         if listed:
-            said.append(f"{label(key_of(*key))} lacks examples that others have: {', '.join(listed)}")
+            said.append(f"{key_of(*key).label} lacks examples that others have: {', '.join(listed)}")
     return said
-
-
-def key_of(method: str, budget: Any) -> Key:
-    """Return the key of a data frame's row."""
-    return method, None if pd.isna(budget) else int(budget)
 
 
 def _by_subset(part: pd.DataFrame, names: Sequence[str]) -> dict[str, pd.Series]:
@@ -153,12 +151,12 @@ def _cell(
     found = statistics.estimate([values.to_numpy() for values in own])
     published = None
     if subset != AVERAGE or about["tasks"] == len(subsets.ENGLISH):
-        published = paper.score(about["model"], *key, subset)
+        published = paper.score(about["model"], key.name.method, key.budget, subset)
     printed = math.nan if published is None else published
     return {
-        "method": key[0], "budget": key[1], "subset": subset, "score": found.mean, "standard_error": found.error,
-        "low": found.low, "high": found.high, "paper": printed, "difference": found.mean - printed,
-        **_paired(own, others), **about,
+        "method": key.name.method, "variant": key.name.variant, "budget": key.budget, "subset": subset,
+        "score": found.mean, "standard_error": found.error, "low": found.low, "high": found.high,
+        "paper": printed, "difference": found.mean - printed, **_paired(own, others), **about,
     }  # fmt: skip
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from eval import score
 from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
 from eval.keeping import store
+from eval.tables import naming
+from eval.tables.naming import Key, Name
 from eval.tables.presets import deviation
-
-Key = tuple[str, int | None]  # a method and its budget, None for FullKV
 
 MEASURED = ("entries", "bytes", "prefill_seconds", "selection_seconds", "decode_seconds", "peak_bytes", "new_tokens")
 ALIKE = ("data", "model", "protocol")  # runs that differ here make no table
@@ -24,16 +25,20 @@ ALIKE = ("data", "model", "protocol")  # runs that differ here make no table
 
 @dataclass(frozen=True)
 class Run:
-    """A folder of stored answers and what they depend on."""
+    """A folder of stored answers and what they depend on; `name` is its row's in a table with others (`named`)."""
 
     folder: Path
-    method: str
+    name: Name
     budget: int | None
     identity: dict[str, Any]
 
     @property
+    def method(self) -> str:
+        return self.name.method
+
+    @property
     def key(self) -> Key:
-        return self.method, self.budget
+        return Key(self.name, self.budget)
 
     @property
     def model(self) -> str:
@@ -47,7 +52,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        return label(self.key)
+        return self.key.label
 
 
 @dataclass(frozen=True)
@@ -59,11 +64,6 @@ class Answers:
     preset: str
     deviation: str  # rules in which all of the runs differ from the preset
     left_out: tuple[str, ...]  # runs that differ from it while others follow it
-
-
-def label(key: Key) -> str:
-    """The method and its budget in words."""
-    return key[0] if key[1] is None else f"{key[0]} {key[1]}"
 
 
 def find(results: Path, data: str, model: str, where: Mapping[str, str] | None = None) -> list[Run]:
@@ -92,6 +92,26 @@ def find(results: Path, data: str, model: str, where: Mapping[str, str] | None =
     return kept
 
 
+def named(runs: Sequence[Run]) -> list[Run]:
+    """Name runs that stand together, no two of one budget alike: by the settings in which those of a method differ.
+
+    Where nothing that both record tells two of them apart, such as a result of an earlier version and its newer twin,
+    what one of them lacks does, else the hash of all settings.
+    """
+    grid = [(run.method, naming.fields_of(run.identity, ALIKE)) for run in runs]
+    for complete in (False, True):
+        found = [replace(run, name=name) for run, name in zip(runs, naming.names(grid, complete), strict=True)]
+        counts = Counter(run.key for run in found)
+        if not (twins := {run.method for run in found if counts[run.key] > 1}):
+            return found
+    return [
+        replace(run, name=Name(run.method, ", ".join(filter(None, [run.name.variant, f"run {run.settings}"]))))
+        if run.method in twins
+        else run
+        for run in found
+    ]
+
+
 def answers(runs: Sequence[Run], preset: str | None = None, names: Sequence[str] | None = None) -> Answers:
     """Return the stored answers of runs that may stand in one table.
 
@@ -101,8 +121,8 @@ def answers(runs: Sequence[Run], preset: str | None = None, names: Sequence[str]
     Where some runs follow the preset's protocol and others do not, the latter are left out.
 
     Raises:
-        UserError: settings that differ where they must agree, two runs for one cell, several presets, an unknown
-            subset, an empty file, an answer that cannot be scored, different inputs under one _id.
+        UserError: settings that differ where they must agree, several presets, an unknown subset, an empty file, an
+            answer that cannot be scored, different inputs under one _id.
     """
     found = [row for run in runs for row in _answers(run, names)]
     if not found:
@@ -113,7 +133,9 @@ def answers(runs: Sequence[Run], preset: str | None = None, names: Sequence[str]
     apart = {run.folder: deviation(run.identity.get("protocol", {}), preset, run.model) for run in used}
     kept = used if all(apart.values()) else [run for run in used if not apart[run.folder]]
     _check_alike(kept)
-    frame = pd.DataFrame(row for row in found if row["folder"] in {run.folder for run in kept})
+    kept = named(kept)
+    about = {run.folder: {"method": run.method, "variant": run.name.variant, "budget": run.budget} for run in kept}
+    frame = pd.DataFrame(row | about[row["folder"]] for row in found if row["folder"] in about)
     frame["budget"] = frame["budget"].astype("Int64")
     _check_inputs(frame)
     left_out = tuple(f"{run.folder.name} ({apart[run.folder]})" for run in used if run not in kept)
@@ -123,7 +145,7 @@ def answers(runs: Sequence[Run], preset: str | None = None, names: Sequence[str]
 def _run(folder: Path) -> Run:
     identity = store.stored_identity(folder)
     try:
-        return Run(folder, identity["method"]["name"], identity["budget"], identity)
+        return Run(folder, Name(identity["method"]["name"]), identity["budget"], identity)
     except (KeyError, TypeError) as error:
         raise UserError(f"{folder / 'manifest.json'} names no method and budget; move it away") from error
 
@@ -157,8 +179,7 @@ def _answers(run: Run, names: Sequence[str] | None) -> Iterable[dict[str, Any]]:
                 _check(row, subset, run.model)
             except UserError as error:
                 raise UserError(f"{where}, _id {row['_id']!r}: {error}") from error
-            about = {"method": run.method, "budget": run.budget, "subset": name, "settings": run.settings}
-            yield {**row, **about, "folder": run.folder}
+            yield {**row, "subset": name, "settings": run.settings, "folder": run.folder}
 
 
 def _check(row: dict[str, Any], subset: subsets.Subset, model: str) -> None:
@@ -192,14 +213,7 @@ def _check_inputs(frame: pd.DataFrame) -> None:
 
 
 def _check_alike(runs: Sequence[Run]) -> None:
-    first: dict[Key, Run] = {}
     for run in runs:
-        other = first.setdefault(run.key, run)
-        if other is not run:
-            raise UserError(
-                f"two runs of {run.label} with other settings ({_apart(other.identity, run.identity)}): "
-                f"{other.folder.name}, {run.folder.name}; choose with --where NAME=VALUE or move one away"
-            )
         for part in ALIKE:
             if run.identity.get(part) != runs[0].identity.get(part):
                 names = _apart({part: runs[0].identity.get(part)}, {part: run.identity.get(part)})

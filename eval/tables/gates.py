@@ -13,7 +13,8 @@ import pandas as pd
 
 from eval.inputs import subsets
 from eval.tables import paper
-from eval.tables.collect import Run, label
+from eval.tables.collect import Run
+from eval.tables.naming import key_of
 
 BAND = 0.5
 PROMPT_LIMIT = 31_500  # tokens at which prompts were most probably cut for Tables 3 and 4: SnapKV's and LAQ's limit
@@ -77,17 +78,20 @@ def warnings(cells: pd.DataFrame, runs: Sequence[Run], model: str) -> Iterator[s
     yield from other_limit(cells, runs)
     known = gates(model)
     granularity = {run.key: run.identity["method"].get("granularity") for run in runs}
-    if known and ("full", None) not in granularity:
+    if known and not any(run.method == "full" for run in runs):
         yield "Protocol gate not tried: FullKV was not run."
     for gate in known:
-        row = cells[(cells["method"] == gate.method) & (cells["subset"] == gate.subset)]
-        row = row[row["budget"].isna() if gate.budget is None else row["budget"] == gate.budget]
-        if row.empty or (gate.budget and granularity[gate.method, gate.budget] != "query_head"):
-            continue
-        score, n, records = row.iloc[0][["score", "n", "records"]]
-        name = f"{label((gate.method, gate.budget))} on {gate.subset}"
-        band = f"{gate.low:.2f}" if gate.low == gate.high else f"{gate.low:.2f} to {gate.high:.2f}"
-        if n < records:
-            yield f"Protocol gate not tried: {name} has {n} of {records} records."
-        elif not gate.low - BAND <= score <= gate.high + BAND:
-            yield f"Warning: {name} scores {score:.2f}, published {band} (band {BAND}): {gate.cause}."
+        rows = cells[(cells["method"] == gate.method) & (cells["subset"] == gate.subset)]
+        rows = rows[rows["budget"].isna() if gate.budget is None else rows["budget"] == gate.budget]
+        for row in rows.itertuples():
+            key = key_of(row.method, row.variant, row.budget)
+            if gate.budget is None or granularity[key] == "query_head":
+                yield from _tried(gate, f"{key.label} on {gate.subset}", row.score, row.n, row.records)
+
+
+def _tried(gate: Gate, name: str, score: float, n: int, records: int) -> Iterator[str]:
+    band = f"{gate.low:.2f}" if gate.low == gate.high else f"{gate.low:.2f} to {gate.high:.2f}"
+    if n < records:
+        yield f"Protocol gate not tried: {name} has {n} of {records} records."
+    elif not gate.low - BAND <= score <= gate.high + BAND:
+        yield f"Warning: {name} scores {score:.2f}, published {band} (band {BAND}): {gate.cause}."

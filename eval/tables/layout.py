@@ -12,20 +12,10 @@ from typing import Any
 import pandas as pd
 
 from eval.inputs import subsets
-from eval.tables.cells import AVERAGE, key_of
+from eval.tables.cells import AVERAGE
+from eval.tables.naming import Key, key_of
 
 MISSING = "--"
-TITLES = {  # rows of a table in this order; a method without a title comes last under its own name
-    "full": "FullKV",
-    "streamingllm": "StreamingLLM",
-    "h2o": "H2O",
-    "snapkv": "SnapKV",
-    "pyramidkv": "PyramidKV",
-    "laq": "LAQ",
-    "stage1_only": "EchoKV, stage 1 only",
-    "iterative_only": "EchoKV, iterative only",
-    "echokv": "EchoKV",
-}
 
 
 @dataclass(frozen=True)
@@ -68,29 +58,20 @@ def layout(
     """
     known = [subsets.load(task) for task in shown]
     columns = (*shown, AVERAGE)
-    entries = {(*key_of(row.method, row.budget), row.subset): _entry(row, errors) for row in cells.itertuples()}
-    keys = list(dict.fromkeys((method, budget) for method, budget, _ in entries))
+    entries: dict[Key, dict[str, Entry]] = {}
+    for row in cells.itertuples():
+        entries.setdefault(key_of(row.method, row.variant, row.budget), {})[row.subset] = _entry(row, errors)
     blocks = []
-    for budget in sorted({budget for _, budget in keys}, key=lambda budget: budget or 0):
-        own = sorted((method for method, other in keys if other == budget), key=order)
-        grid = [[entries.get((method, budget, column), Entry(MISSING)) for column in columns] for method in own]
+    for budget in sorted({key.budget for key in entries}, key=lambda budget: budget or 0):
+        own = sorted((key for key in entries if key.budget == budget), key=lambda key: key.name.order)
+        grid = [[entries[key].get(column, Entry(MISSING)) for column in columns] for key in own]
         if budget is not None:
             grid = [list(row) for row in zip(*(placed(column) for column in zip(*grid, strict=True)), strict=True)]
         said = MISSING if budget is None else str(budget)
-        blocks.append(tuple(Row(title(one), said, tuple(row)) for one, row in zip(own, grid, strict=True)))
+        blocks.append(tuple(Row(key.name.title, said, tuple(row)) for key, row in zip(own, grid, strict=True)))
     titles = (*(subset.column for subset in known), average_title(cells, shown))
     groups = tuple((name, len(list(same))) for name, same in groupby(subset.group for subset in known))
     return Table(name, caption, groups, titles, tuple(blocks), tuple(notes))
-
-
-def title(method: str) -> str:
-    """Name a method for a reader."""
-    return TITLES.get(method, method)
-
-
-def order(method: str) -> tuple[int, str]:
-    """Return what sorts methods as the paper's tables do."""
-    return [*TITLES, method].index(method), method
 
 
 def average_title(cells: pd.DataFrame, shown: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
 from eval.tables import cells, collect
 from eval.tables.collect import Answers
+from eval.tables.naming import Name
 from eval.tables.presets import edit_of
 
 AGAINST = "laq"  # what methods are compared with unless --against says otherwise
@@ -51,18 +52,21 @@ def select(chosen: argparse.Namespace, model: str) -> Selected:
     runs = collect.find(chosen.results, chosen.data, chosen.model or model, where)
     answers = collect.answers(runs, chosen.preset, names)
     scored = cells.scored(answers.frame, chosen.edit or edit_of(answers.preset), chosen.results / "scores")
-    check_against(getattr(chosen, "against", AGAINST), scored["method"])
+    check_against(getattr(chosen, "against", AGAINST), (run.name for run in answers.runs))
     return Selected(answers, scored, cells.columns(scored, names))
 
 
-def check_against(against: str, methods: Iterable[str], default: bool = True) -> None:
-    """Raise UserError if the method of the paired differences is not among those that were run.
+def check_against(against: str, rows: Iterable[Name], default: bool = True) -> None:
+    """Raise UserError if the row of the paired differences is not among those that were run.
 
     default: let the default one pass, for it is not always asked for: then there are no differences.
     """
-    run = set(methods)
-    if against not in run and not (default and against == AGAINST):
-        raise UserError(f"--against {against!r} was not run{nearest(against, run)}")
+    known = sorted(set(rows), key=lambda name: name.order)
+    if against in map(str, known) or (default and against == AGAINST):
+        return
+    if variants := [f"'{name}'" for name in known if name.method == against]:
+        raise UserError(f"--against {against!r} was run with several settings: choose one, {' or '.join(variants)}")
+    raise UserError(f"--against {against!r} was not run{nearest(against, map(str, known))}")
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -114,12 +114,14 @@ def test_tables_that_differ_in_a_setting_say_so(results: Path) -> None:
     assert all(table["key"].rpartition("/")[2] in table["caption"] for table in tables)
 
 
-def test_two_runs_of_a_cell(results: Path) -> None:
-    newer = write(results, "laq", 128, {"hotpotqa": pattern(1, 10)}, method={"workspace": 96})
-    build(results, results / "report")
+def test_two_settings_of_a_method_are_two_rows(results: Path) -> None:
+    for workspace in (96, 192):
+        write(results / "two", "laq", 128, {"hotpotqa": pattern(1, 10)}, method={"workspace": workspace})
+    build(results / "two", results / "report")
     (table,) = read(results / "report", "overview")["tables"]
-    assert table["rows"][1]["folder"] == newer.name
-    assert any("is newer" in note for note in table["notes"])
+    assert [row["title"] for row in table["rows"]] == ["LAQ (workspace=96)", "LAQ (workspace=192)"]
+    examples = read(results / "report", "t0/hotpotqa")["answers"]
+    assert set(examples) == {row["cell"] for row in table["rows"]}
 
 
 def test_a_table_that_cannot_be_made_does_not_hide_the_others(results: Path) -> None:

@@ -107,12 +107,15 @@ def test_a_torn_last_line_and_a_repeated_id_are_no_news(tmp_path: Path) -> None:
     assert table(tmp_path).loc["laq", "trec"].score == 100
 
 
-def test_two_settings_of_one_cell_are_refused_and_can_be_chosen(tmp_path: Path) -> None:
+def test_two_settings_of_one_cell_are_two_rows_and_can_be_chosen(tmp_path: Path) -> None:
     for workspace in (1024, None):
         write(tmp_path, "laq", 128, TWO, method={"workspace": workspace})
     write(tmp_path, "full", None, TWO)
-    with pytest.raises(UserError, match=r"two runs of laq 128 .*method.workspace: .*laq-128-.*laq-128-.*--where"):
-        read(tmp_path)
+    rows = {"full", "laq workspace=1024", "laq workspace=null"}
+    assert {str(run.name) for run in read(tmp_path).runs} == rows
+    found = table(tmp_path, against="laq workspace=null").reset_index()
+    assert set(found["variant"]) == {"", "workspace=1024", "workspace=null"}
+    assert set(found.loc[found["p"].notna(), "variant"]) == {"workspace=1024"}
     chosen = read(tmp_path, where={"method.workspace": "1024"})
     assert {run.method for run in chosen.runs} == {"laq", "full"}
     with pytest.raises(UserError, match=r"--where method\.workspac: no run in .* did you mean method\.workspace"):

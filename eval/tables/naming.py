@@ -1,0 +1,134 @@
+"""What a table calls its rows: a method, or, where it was run with several settings, a variant named by what differs.
+
+A method's fields are those of its part in a run's identity. `code` is a digest of what defines it outside the library.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+ORDER = (  # of rows, as in the paper's tables; other methods come last
+    "full", "streamingllm", "h2o", "snapkv", "pyramidkv", "laq", "stage1_only", "iterative_only", "echokv",
+)  # fmt: skip
+TITLES = {
+    "full": "FullKV",
+    "streamingllm": "StreamingLLM",
+    "h2o": "H2O",
+    "snapkv": "SnapKV",
+    "pyramidkv": "PyramidKV",
+    "laq": "LAQ",
+    "stage1_only": "EchoKV, stage 1 only",
+    "iterative_only": "EchoKV, iterative only",
+    "echokv": "EchoKV",
+}
+FRAME = ["method", "variant", "budget"]  # columns of a data frame that say which row a line is of
+CODE = "code"
+_SHORTEST = 4  # digits of a digest that are shown
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
+_APART = {CODE: "code {}", "scoring": "scoring {}", "_target_": "class {}"}  # said in another way than field=value
+
+
+@dataclass(frozen=True)
+class Name:
+    """A method and, where several of its settings stand in one table, what tells this one from the others."""
+
+    method: str
+    variant: str = ""
+
+    def __str__(self) -> str:
+        """As it is written on a command line: echokv steps=4."""
+        return f"{self.method} {self.variant}".strip()
+
+    @property
+    def title(self) -> str:
+        """As a reader sees it: EchoKV (steps=4)."""
+        return title(self.method) + (f" ({self.variant})" if self.variant else "")
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """What sorts rows as the paper's tables do, variants by their numbers."""
+        words = _NUMBER.split(self.variant)
+        return [*ORDER, self.method].index(self.method), self.method, *words[:1], *_numbers(words[1:])
+
+
+@dataclass(frozen=True)
+class Key:
+    """A row at a budget, None for a method that takes none."""
+
+    name: Name
+    budget: int | None
+
+    @property
+    def label(self) -> str:
+        """As it is told in a sentence: echokv steps=4 128."""
+        return str(self.name) if self.budget is None else f"{self.name} {self.budget}"
+
+
+def title(method: str) -> str:
+    """Name a method for a reader."""
+    return TITLES.get(method, method)
+
+
+def key_of(method: str, variant: str, budget: Any) -> Key:
+    """Return the key of a data frame's line, from its columns `FRAME`."""
+    return Key(Name(method, variant), None if pd.isna(budget) else int(budget))
+
+
+def names(grid: Sequence[tuple[str, Mapping[str, Any]]], complete: bool = False) -> list[Name]:
+    """Name methods (a name and the fields that it ran with) by the fields in which those of one name differ.
+
+    A field that one of them lacks, as results of earlier versions do, is compared among those that have it.
+
+    complete: to lack a field is a difference as well; of those that some lack, the digest of the code is enough.
+    """
+    siblings: dict[str, list[dict[str, str]]] = {}
+    own = [{field: _text(value) for field, value in fields.items()} for _, fields in grid]
+    for (method, _), fields in zip(grid, own, strict=True):
+        siblings.setdefault(method, []).append(fields)
+    differing = {method: _differing(fields, complete) for method, fields in siblings.items()}
+    return [
+        Name(method, ", ".join(_said(field, fields.get(field), values) for field, values in differing[method].items()))
+        for (method, _), fields in zip(grid, own, strict=True)
+    ]
+
+
+def fields_of(identity: Mapping[str, Any], shared: Iterable[str]) -> dict[str, Any]:
+    """What of a run's identity may tell its row from others: all but its parts in `shared`, its budget and name."""
+    every = identity["method"] | {part: value for part, value in identity.items() if part not in {*shared, "method"}}
+    return {field: value for field, value in every.items() if field not in ("name", "budget")}
+
+
+def _differing(siblings: Sequence[Mapping[str, str]], complete: bool) -> dict[str, list[str]]:
+    """The fields in which methods of one name differ, with all their values."""
+    known = dict.fromkeys(field for fields in siblings for field in fields)
+    values = {field: sorted({fields[field] for fields in siblings if field in fields}) for field in known}
+    partly = [field for field in known if complete and any(field not in fields for fields in siblings)]
+    told = [CODE] if CODE in partly else partly
+    return {field: own for field, own in values.items() if len(own) > 1 or field in told}
+
+
+def _said(field: str, value: str | None, values: Sequence[str]) -> str:
+    if value is None:
+        return f"{field} unknown"
+    if field == CODE:
+        value = value[
+            : next(size for size in range(_SHORTEST, 99) if len({one[:size] for one in values}) == len(values))
+        ]
+    return _APART.get(field, field + "={}").format(value)
+
+
+def _text(value: Any) -> str:
+    """A setting's value as a command line has it."""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
+def _numbers(words: Sequence[str]) -> Iterable[float | str]:
+    """Numbers and the text behind each, in turn."""
+    for place, word in enumerate(words):
+        yield word if place % 2 else float(word)
