@@ -83,7 +83,10 @@ class Press:
         return self.select_all(prefill, [budget])[0]
 
     def select_all(self, prefill: Prefill, budgets: Sequence[int | None]) -> list[Selection]:
-        """One selection per budget; scores are computed once for all budgets that share them."""
+        """One selection per budget; scores are computed once for all budgets that share them.
+
+        Raises UsageError also for scores or layer budgets that are not of the prefill's layers, heads and tokens.
+        """
         return alone(self.selecting(prefill, budgets))
 
     def selecting(self, prefill: Prefill, budgets: Sequence[int | None]) -> Ahead[list[Selection]]:
@@ -98,7 +101,10 @@ class Press:
             scope = self.scope(budget)
             if scope not in scored:
                 scored[scope] = yield from ahead(self.score(prefill, None if scope is None else budget))
-            made.append(self.cut(scored[scope], self.layer_budgets(budget, prefill), prefill.length))
+                _check_scores(self, scored[scope], prefill)
+            keep = self.layer_budgets(budget, prefill)
+            _check_budgets(self, keep, prefill)
+            made.append(self.cut(scored[scope], keep, prefill.length))
         return made
 
     @staticmethod
@@ -151,3 +157,31 @@ class Press:
         value = getattr(self, field)
         if value < 1 or value % 2 == 0:
             raise UsageError(f"{type(self).__name__}.{field} is {value}; it must be odd and positive")
+
+
+def _check_scores(press: Press, scores: object, prefill: Prefill) -> None:
+    """Raise UsageError unless there is one floating-point [heads, L] tensor a layer, on the device of its keys."""
+    who = f"{type(press).__name__}.score"
+    if not isinstance(scores, Sequence) or len(scores) != prefill.layers:
+        given = f"{len(scores)} layers" if isinstance(scores, Sequence) else f"a value of type {type(scores).__name__}"
+        raise UsageError(f"{who} gave {given}; it must be a list of {prefill.layers} tensors, one a layer")
+    shape = [prefill.groups if press.granularity == "kv_head" else prefill.heads, prefill.length]
+    for layer, (one, keys) in enumerate(zip(scores, prefill.keys, strict=True)):
+        if not isinstance(one, Tensor) or list(one.shape) != shape:
+            found = list(one.shape) if isinstance(one, Tensor) else f"a value of type {type(one).__name__}"
+            raise UsageError(
+                f"{who} gave {found} for layer {layer}; it must be {shape}, {press.granularity}s by prompt tokens"
+            )
+        if not one.is_floating_point() or one.device != keys.device:
+            raise UsageError(
+                f"{who} gave {one.dtype} on {one.device} for layer {layer}; it must be floating point on {keys.device}"
+            )
+
+
+def _check_budgets(press: Press, keep: Sequence[int], prefill: Prefill) -> None:
+    """Raise UsageError unless every layer is to keep a number of tokens that the prompt has."""
+    if len(keep) != prefill.layers or not all(1 <= k <= prefill.length for k in keep):
+        raise UsageError(
+            f"{type(press).__name__}.layer_budgets gave {list(keep)}; it must be {prefill.layers} numbers, "
+            f"one a layer, from 1 to the prompt's {prefill.length}"
+        )

@@ -13,9 +13,11 @@ from typing import Any
 import pandas as pd
 
 from echokv import Lookahead
+from echokv.decoding import alone
 from eval.analysis import figures, report
 from eval.analysis.study import Case, Study, collect
 from eval.answering.answers import by_scope
+from eval.answering.together import selecting
 from eval.console.errors import UserError
 from eval.inputs import evidence, subsets
 from eval.planning.plan import Cell
@@ -65,7 +67,7 @@ def measure(case: Case, grid: Sequence[Cell], stand_in: Sequence[str]) -> dict[s
                 shown = None if press.workspace is not None else own
                 spaces = [part.workspace for part in press.rounds(filled, own)]
                 workspaces += [(f"W{place}", shown, space) for place, space in enumerate(spaces, 1)]
-        finals = zip(budgets, press.select_all(filled, budgets), strict=True)
+        finals = zip(budgets, alone(selecting(press, filled, budgets)), strict=True)
         for name, budget, selection in [*workspaces, *(("final", budget, chosen) for budget, chosen in finals)]:
             heads = selection.indices[0].shape[0]
             share = selection.entries / (len(selection.indices) * heads * filled.length)

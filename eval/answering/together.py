@@ -12,9 +12,10 @@ from typing import TypeVar
 
 import torch
 
-from echokv import Prefill, Press, Selection, Stretch, advance
+from echokv import Prefill, Press, Selection, Stretch, UsageError, advance
 from echokv.session import Ahead
 from eval.answering.measure import Meter
+from eval.console.foreign import blamed
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -64,7 +65,7 @@ class _Work:
 @torch.no_grad()  # one mode for all: a policy that sets its own rests and goes on among others
 def choose(jobs: Sequence[tuple[Prefill, Press, Sequence[int | None]]]) -> list[Choice]:
     """What each press selects of its prefill at its budgets; all prefills are of one model."""
-    works = [_Work(press.selecting(prefill, budgets)) for prefill, press, budgets in jobs]
+    works = [_Work(selecting(press, prefill, budgets)) for prefill, press, budgets in jobs]
     for work in works:
         work.go_on()
     while waiting := [(work, work.asked) for work in works if work.asked]:
@@ -80,6 +81,12 @@ def choose(jobs: Sequence[tuple[Prefill, Press, Sequence[int | None]]]) -> list[
             if asked.over:
                 work.go_on()
     return [Choice(work.selections, work.seconds, work.peak, work.ahead) for work in works]
+
+
+def selecting(press: Press, prefill: Prefill, budgets: Sequence[int | None]) -> Ahead[list[Selection]]:
+    """`Press.selecting`. Raises UserError for an error in the code of a user's own press."""
+    with blamed(type(press).__name__, UsageError, torch.OutOfMemoryError):
+        return (yield from press.selecting(prefill, budgets))
 
 
 def in_halves(

@@ -13,6 +13,7 @@ from hydra.utils import get_class, instantiate
 
 from echokv import Needs, Press, UsageError
 from eval.console.errors import UserError
+from eval.console.foreign import blamed
 from eval.inputs.examples import Data
 from eval.inputs.protocol import Protocol
 from eval.keeping.store import RunKey, Store
@@ -40,7 +41,8 @@ def cells(config: dict[str, Any], data: Data, protocol: Protocol) -> list[Cell]:
         for budget in [None] if not press.takes_budget else budgets(config["budget"]):
             try:
                 if budget is not None:
-                    press.check(budget)
+                    with blamed(f"method {name}", UsageError):
+                        press.check(budget)
             except UsageError as error:
                 raise UserError(str(error)) from error
             made.append(Cell(name, budget, press, _store(config, data, protocol, name, budget)))
@@ -131,5 +133,6 @@ def union_of_needs(some: Sequence[Cell]) -> Needs:
     """What one prefill must record to serve all of these cells."""
     needs = Needs()
     for cell in some:
-        needs |= cell.press.needs
+        with blamed(f"method {cell.method}"):
+            needs |= cell.press.needs
     return needs
