@@ -128,6 +128,7 @@ def _report(chosen: argparse.Namespace) -> str:
     lines = [
         f"Each method minus {rows[chosen.against].title} on the same examples. {describe(compared, selected)}.",
         *gates.other_limit(compared, selected.answers.runs),
+        *gates.control_text(selected.scored, selected.answers.runs),
         "Intervals by bootstrap, too narrow where n is below about 20. p: sign-flip test; Holm: corrected for all",
         "averages, or for all single tasks, of this list.",
         "",

@@ -208,6 +208,6 @@ def _row(
 def case(study: Study, example: Example, model: Any, tokenizer: Any, needs: Needs) -> Case:
     """Prepare one example exactly as a run does."""
     asked = Asked.of(example, study.protocol, model, tokenizer)
-    encoded = Encoded(asked.ids, asked.text, asked.truncated, asked.tokens_before)
+    encoded = asked.encoded
     filled = prefill(model, torch.tensor(encoded.ids), needs, asked.stop_ids, asked.min_new_tokens)
     return Case(example, encoded, filled, tokenizer, asked.max_new_tokens)

@@ -78,7 +78,7 @@ def _chosen(tasks: Sequence[Task], model: Any) -> list[_Row]:
         asked = task.asked
         with Meter() as filling:
             needs = union_of_needs(task.cells)
-            one = prefill(model, torch.tensor(asked.ids), needs, asked.stop_ids, asked.min_new_tokens)
+            one = prefill(model, torch.tensor(asked.encoded.ids), needs, asked.stop_ids, asked.min_new_tokens)
         filled.append((one, filling))
     groups = [
         (task, one, filling, group)
@@ -98,12 +98,14 @@ def _chosen(tasks: Sequence[Task], model: Any) -> list[_Row]:
 
 
 def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
+    encoded = row.task.asked.encoded
     # Column sums are made during the prefill, and are a cost of the methods that choose by them.
     users = sum(cell.press.needs.column_sums for cell in row.task.cells)
     sums = row.filled.sums_seconds / users if row.cell.press.needs.column_sums else 0.0
     return {
-        "prompt_tokens": len(row.task.asked.ids),
-        "truncated": row.task.asked.truncated,
+        "prompt_tokens": len(encoded.ids),
+        "truncated": encoded.truncated,
+        "control_tokens": encoded.control_tokens,
         "prefill_seconds": round(row.filling.seconds - row.filled.sums_seconds, 4),
         "entries": row.selection.entries,
         "bytes": row.selection.bytes(row.filled),

@@ -33,13 +33,19 @@ def preview(config: dict[str, Any], protocol: Protocol, examples: Sequence[Examp
 def _one(example: Example, protocol: Protocol, about: Any, tokenizer: Any) -> str:
     asked = Asked.of(example, protocol, about, tokenizer)
     stops = ", ".join(f"{token} {tokenizer.decode([token])!r}" for token in sorted(asked.stop_ids))
-    text = asked.text
+    encoded = asked.encoded
+    text = encoded.text
     ends = [text] if len(text) <= 2 * ENDS else [text[:ENDS], text[-ENDS:]]
-    ids = list(asked.ids)
+    ids = list(encoded.ids)
     lines = [
         f"{example.subset.name} {printable(example.id)}",
         f"  tokens: {len(ids)}"
-        + (f", cut in the middle from {asked.tokens_before}" if asked.truncated else ", not cut"),
+        + (f", cut in the middle from {encoded.tokens_before}" if encoded.truncated else ", not cut"),
+        *(
+            [f"  control tokens spelled: {encoded.control_tokens} (preset.control_text={protocol.control_text})"]
+            if encoded.control_tokens
+            else []
+        ),
         f"  chat template: {'yes' if protocol.in_chat(example.subset) else 'no'} (preset.chat={protocol.chat})",
         f"  answer: at most {asked.max_new_tokens} tokens, stops at {stops}"
         + (", not as its first token" if asked.min_new_tokens else ""),

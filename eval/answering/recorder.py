@@ -67,7 +67,7 @@ class Recorder:
             for example, grid in self.unseen:
                 asked = Asked.of(example, self.protocol, model, tokenizer)
                 needs = union_of_needs(grid)
-                filled = prefill(model, torch.tensor(asked.ids), needs, asked.stop_ids, asked.min_new_tokens)
+                filled = prefill(model, torch.tensor(asked.encoded.ids), needs, asked.stop_ids, asked.min_new_tokens)
                 chosen = [(cell, cell.press.select(filled, cell.budget)) for cell in grid]
                 self._keep(example, asked, tokenizer, made_by, filled, chosen)
                 reporter.advance(example.subset.name)
@@ -108,11 +108,11 @@ class Recorder:
 
     def _prompt(self, example: Example, asked: Asked, tokenizer: Any) -> str:
         """Store the prompt if it is not there, and return its name."""
-        encoded = Encoded(asked.ids, asked.text, asked.truncated, asked.tokens_before)
+        encoded = asked.encoded
         found = evidence.locate(example, encoded, tokenizer, ())
-        pieces = selections.cut(asked.text, _ends(asked, tokenizer))
+        pieces = selections.cut(encoded.text, _ends(encoded, tokenizer))
         content = {"pieces": pieces, "evidence": _ranges(found.tokens if found else ())}
-        name = digest([asked.ids, content["evidence"]])
+        name = digest([encoded.ids, content["evidence"]])
         folder = next(iter(self.stores.values())).folder.parent / selections.PROMPTS
         path = folder / f"{name}.json"
         if not path.exists():
@@ -143,13 +143,11 @@ def _step(name: str, selection: Selection) -> Step:
     return Step(name, selection.length, tuple(np.asarray(layer.cpu()) for layer in selection.indices))
 
 
-def _ends(asked: Asked, tokenizer: Any) -> list[int]:
+def _ends(encoded: Encoded, tokenizer: Any) -> list[int]:
     """Where each token ends in the text. Raises UserError for a tokenizer that cannot tell."""
     if not getattr(tokenizer, "is_fast", False):
         raise UserError("record.selections needs a fast tokenizer, for where tokens lie in the text; this one is slow")
-    bos = bool(tokenizer.bos_token and asked.text.startswith(tokenizer.bos_token))
-    found = tokenizer(asked.text, add_special_tokens=not bos, return_offsets_mapping=True, verbose=False)
-    return [end for _, end in found["offset_mapping"]]
+    return [end for _, end in encoded.offsets(tokenizer)]
 
 
 def _ranges(tokens: Sequence[int]) -> list[list[int]]:

@@ -139,7 +139,7 @@ def answer_all(
                 example = tasks[task]
                 if cell is None:
                     undone += 1
-                    size = len(task.asked.ids)
+                    size = len(task.asked.encoded.ids)
                     reporter.say(f"{example.id} ({size} tokens) does not fit into the device's memory: left undone")
                     continue
                 answer["pred"] = tokenizer.decode(answer.pop("tokens"), skip_special_tokens=True)

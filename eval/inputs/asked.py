@@ -9,17 +9,14 @@ from typing import Any
 from eval.console.errors import UserError
 from eval.inputs.examples import Example
 from eval.inputs.protocol import Protocol
-from eval.inputs.truncation import encode
+from eval.inputs.truncation import Encoded, encode
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Token ids of a prompt, the text they were made of, and the rules for its answer."""
+    """A prompt as token ids, and the rules for its answer."""
 
-    ids: tuple[int, ...]
-    text: str
-    tokens_before: int
-    truncated: bool
+    encoded: Encoded
     stop_ids: frozenset[int]
     max_new_tokens: int
     min_new_tokens: int
@@ -38,6 +35,7 @@ class Asked:
             chat=protocol.in_chat(subset),
             order=protocol.truncation,  # type: ignore[arg-type]
             template_options=protocol.template_options,
+            control_text=protocol.control_text,  # type: ignore[arg-type]
         )
         length, positions = len(encoded.ids), model.config.max_position_embeddings
         if not length:
@@ -50,10 +48,7 @@ class Asked:
             )
         stop = stop_ids(model, tokenizer, protocol.stops_on(subset))
         return cls(
-            ids=encoded.ids,
-            text=encoded.text,
-            tokens_before=encoded.tokens_before,
-            truncated=encoded.truncated,
+            encoded=encoded,
             stop_ids=stop,
             max_new_tokens=subset.max_new_tokens,
             min_new_tokens=protocol.min_new_tokens(subset),

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from eval.console.errors import UserError
 from eval.inputs.subsets import Subset
-from eval.inputs.truncation import Order
+from eval.inputs.truncation import ControlText, Order
 from eval.scoring.metrics import Edit
 
 RULES = {  # a preset's fields that name a rule; `edit` is for the scores of what a run answers
@@ -15,6 +15,7 @@ RULES = {  # a preset's fields that name a rule; `edit` is for the scores of wha
     "truncation": get_args(Order),
     "stop": ("tokenizer", "checkpoint", "official"),
     "min_length": ("none", "official", "all"),
+    "control_text": get_args(ControlText),
     "edit": get_args(Edit),
 }
 
@@ -27,12 +28,14 @@ class Protocol:
     stop: which tokens end an answer: the end that the tokenizer names, alone; those that the checkpoint's generation
         settings name; or LongBench's rule: the checkpoint's, but the tokenizer's and the newline for samsum.
     min_length: where an answer's first token may not be a stop token: nowhere, samsum, everywhere.
+    control_text: what a record's text that spells a control token becomes (truncation.py).
     """
 
     chat: str
     truncation: str
     stop: str
     min_length: str
+    control_text: str
     prompt_limit: int
     template_options: dict[str, Any]
 

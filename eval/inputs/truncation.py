@@ -14,20 +14,34 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from eval.console.errors import UserError, nearest
+from eval.inputs.tokens import Text, control_spans
 
 Order = Literal["truncate_first", "template_first"]
+ControlText = Literal["token", "text"]
 
 _ANCHOR = 64  # characters at the prompt's ends by which `token_spans` finds them in the final text
+_STAND_IN = "\ue000text\ue000"  # of a prompt, to see what its chat template puts around it
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A prompt as the model gets it."""
+    """A prompt as the model gets it.
+
+    text: what `ids` were made of, template and all. plain: range of its characters in which no control token was seen.
+    tokens_before: length in tokens of the text that the limit was applied to.
+    control_tokens: how many control tokens the prompt spelled, before the cut and without the template's own.
+    """
 
     ids: tuple[int, ...]
-    text: str  # what `ids` were made of: template and all
+    text: str
     truncated: bool
-    tokens_before: int  # length in tokens of the text that the limit was applied to
+    tokens_before: int
+    plain: tuple[int, int] = (0, 0)
+    control_tokens: int = 0
+
+    def offsets(self, tokenizer: Any) -> list[tuple[int, int]]:
+        """For each of `ids` its half-open range of characters of `text`. Raises UserError for a slow tokenizer."""
+        return Text(self.text, self.plain).offsets(tokenizer)
 
 
 def encode(
@@ -38,6 +52,7 @@ def encode(
     chat: bool,
     order: Order = "truncate_first",
     template_options: Mapping[str, Any] | None = None,
+    control_text: ControlText = "token",
 ) -> Encoded:
     """Tokenise `prompt`, cut in the middle to `limit` tokens if it is longer, in the chat template if `chat`.
 
@@ -46,26 +61,33 @@ def encode(
         limit: most tokens before the cut; an odd limit keeps one token fewer, as the official halves do.
         order: what comes first, the cut or the template.
         template_options: further variables of the chat template, such as Qwen3's `enable_thinking`.
+        control_text: what becomes of a prompt's characters that spell a control token: "token", that token, as in
+            LongBench's own code, which also loses it where the prompt is cut; "text", the tokens of its characters.
 
     Raises:
-        UserError: limit below 2, unknown order, no chat template, or not exactly one BOS in front.
+        UserError: limit below 2, unknown order, no chat template, not exactly one BOS in front, or text that cannot be
+            told from the template around it.
     """
     if limit < 2:
         raise UserError(f"a prompt limit of {limit} tokens leaves nothing of the prompt; give 2 or more")
     if order not in get_args(Order):
         raise UserError(f"unknown truncation order {order!r}{nearest(order, get_args(Order))}")
-    text = _in_template(prompt, tokenizer, template_options or {}) if chat and order == "template_first" else prompt
-    before = _ids(text, tokenizer)
+    spelled = len(control_spans(prompt, tokenizer))
+    literal = control_text == "text" and spelled > 0
+    text = _text(prompt, literal)
+    if chat and order == "template_first":
+        text = _in_template(text, tokenizer, template_options or {})
+    before = text.ids(tokenizer)
     truncated = len(before) > limit
     if truncated:
         half = limit // 2
         ends = (before[:half], before[len(before) - half :])
-        text = "".join(str(tokenizer.decode(ids, skip_special_tokens=True)) for ids in ends)
+        text = _text("".join(str(tokenizer.decode(ids, skip_special_tokens=True)) for ids in ends), literal)
     if chat and order == "truncate_first":
         text = _in_template(text, tokenizer, template_options or {})
-    ids = _ids(text, tokenizer)
+    ids = text.ids(tokenizer)
     _check_bos(ids, tokenizer)
-    return Encoded(tuple(ids), text, truncated, len(before))
+    return Encoded(tuple(ids), text.content, truncated, len(before), text.plain, spelled)
 
 
 def token_spans(encoded: Encoded, tokenizer: Any, prompt: str, spans: Sequence[Sequence[int]]) -> list[range | None]:
@@ -88,12 +110,7 @@ def token_spans(encoded: Encoded, tokenizer: Any, prompt: str, spans: Sequence[S
     first, head = _kept(encoded.text, body)
     behind, tail = _kept(encoded.text[::-1], body[::-1])
     last = len(encoded.text) - behind  # where the body's end lies
-    offsets = tokenizer(
-        encoded.text,
-        add_special_tokens=_adds_special(encoded.text, tokenizer),
-        return_offsets_mapping=True,
-        verbose=False,
-    )["offset_mapping"]
+    offsets = encoded.offsets(tokenizer)
 
     def locate(start: int, end: int) -> range | None:
         if start >= 0 and end <= head:
@@ -117,22 +134,27 @@ def _kept(text: str, body: str) -> tuple[int, int]:
     return at, next(differs, min(len(text) - at, len(body)))
 
 
-def _in_template(prompt: str, tokenizer: Any, options: Mapping[str, Any]) -> str:
+def _text(content: str, literal: bool) -> Text:
+    return Text(content, (0, len(content)) if literal else (0, 0))
+
+
+def _in_template(prompt: Text, tokenizer: Any, options: Mapping[str, Any]) -> Text:
+    """The prompt as the user's turn, plain where it was."""
     if not getattr(tokenizer, "chat_template", None):
         raise UserError("the tokenizer has no chat template; use the chat policy `none` with this model")
-    turn = [{"role": "user", "content": prompt}]
-    return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, **options))
 
+    def rendered(content: str) -> str:
+        turn = [{"role": "user", "content": content}]
+        return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, **options))
 
-def _adds_special(text: str, tokenizer: Any) -> bool:
-    """Tell whether the tokenizer must add BOS: not where the text (a rendered template) starts with it."""
-    return not (tokenizer.bos_token and text.startswith(tokenizer.bos_token))
-
-
-def _ids(text: str, tokenizer: Any) -> list[int]:
-    # verbose=False: no warning about prompts beyond the model's length; the cut is our business
-    ids = tokenizer(text, add_special_tokens=_adds_special(text, tokenizer), verbose=False)["input_ids"]
-    return [int(token) for token in ids]
+    text = rendered(prompt.content)
+    if prompt.plain == (0, 0):
+        return Text(text)
+    head, _, tail = rendered(_STAND_IN).partition(_STAND_IN)
+    start, end = len(head), len(text) - len(tail)
+    if not (text.startswith(head) and text.endswith(tail) and text[start:end].strip() == prompt.content.strip()):
+        raise UserError("the chat template changes the record's text: use preset.control_text=token")
+    return Text(text, (start, end))
 
 
 def _check_bos(ids: Sequence[int], tokenizer: Any) -> None:

@@ -48,6 +48,7 @@ def table(group: Group, selected: Selected) -> dict[str, Any]:
     runs = {run.key: run for run in selected.answers.runs}
     keys = ordered(list(dict.fromkeys(key_of(row.method, row.variant, row.budget) for row in frame.itertuples())))
     notes = [*gates.warnings(frame, selected.answers.runs, group.model)]
+    notes += gates.control_text(selected.scored, selected.answers.runs)
     notes += [f"Left out: {run}." for run in selected.answers.left_out]
     notes += [f"{line}." for line in cells.missing(selected.scored, selected.tasks)]
     found: dict[str, dict[str, list[float | None]]] = {name_of(key): {} for key in keys}

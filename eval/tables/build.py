@@ -53,6 +53,7 @@ def build(
     shown = definition.shown or selected.tasks
     kept = everything[everything["subset"].isin([*shown, cells.AVERAGE])]
     notes = [*gates.warnings(everything, selected.answers.runs, selected.answers.runs[0].model)]
+    notes += gates.control_text(answers, selected.answers.runs)
     notes += [f"Left out, not as the preset says: {run}." for run in selected.answers.left_out]
     notes += [*_stored(kept), *(f"Missing: {line}." for line in cells.missing(answers, selected.tasks))]
     if partial := _partial(everything, selected.tasks):

@@ -70,6 +70,19 @@ def other_limit(cells: pd.DataFrame, runs: Sequence[Run]) -> Iterator[str]:
         yield f"Prompts were cut at {limit:,} tokens; the paper's were most probably cut at {PROMPT_LIMIT:,}."
 
 
+def control_text(answers: pd.DataFrame, runs: Sequence[Run]) -> Iterator[str]:
+    """Yield a line if records spell control tokens in their text: how many do, and what was made of it."""
+    if "control_tokens" not in answers:  # stored before they were counted
+        return
+    counts = answers.drop_duplicates(["subset", "_id"])["control_tokens"].fillna(0)
+    if spelled := int((counts > 0).sum()):
+        rule = runs[0].identity.get("protocol", {}).get("control_text")
+        yield (
+            f"{spelled} of {len(counts)} records spell control tokens in their text ({counts.sum():.0f} in all), "
+            f"taken as {'these tokens' if rule == 'token' else 'plain text'} (control text: {rule})."
+        )
+
+
 def warnings(cells: pd.DataFrame, runs: Sequence[Run], model: str) -> Iterator[str]:
     """Yield a line for another prompt limit than the paper's, and one for each gate not met or not tried.
 

@@ -23,6 +23,7 @@ from eval.answering.measure import Meter
 from eval.console.errors import UserError
 from eval.console.mistakes import CONF
 from eval.inputs.asked import Asked
+from eval.inputs.truncation import Encoded
 from eval.planning.plan import Cell
 
 from .measured import trim
@@ -138,10 +139,7 @@ class Bench:
 
     def _answer(self, cells: Sequence[Cell], length: int, tokens: int) -> Answered:
         asked = Asked(
-            ids=tuple(self.ids(length).tolist()),
-            text="",
-            tokens_before=length,
-            truncated=False,
+            encoded=Encoded(tuple(self.ids(length).tolist()), "", truncated=False, tokens_before=length),
             stop_ids=frozenset(),
             max_new_tokens=tokens,
             min_new_tokens=0,

@@ -18,7 +18,8 @@ NEWLINE = TOKENIZER.encode("\n", add_special_tokens=False)[-1]
 
 def protocol(**rules: Any) -> Protocol:
     plain = {"chat": "none", "truncation": "truncate_first", "stop": "tokenizer", "min_length": "none"}
-    return Protocol(**{**plain, "prompt_limit": 100, "template_options": {}, **rules})
+    rest = {"control_text": "token", "prompt_limit": 100, "template_options": {}}
+    return Protocol(**{**plain, **rest, **rules})
 
 
 def stops(rule: str, subset: str, tokenizer_end: int | None, checkpoint_end: int | list[int] | None) -> frozenset[int]:

@@ -96,6 +96,25 @@ def test_a_chosen_setting_is_in_the_caption(tmp_path: Path) -> None:
         assert f"on longbench; data.length={length}; preset" in (tmp_path / "tables" / "table3.md").read_text()
 
 
+def test_records_that_spell_control_tokens_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In every table made with them, once each, whatever the number of methods."""
+    for rule, spelled, taken in (("token", 3, "these tokens"), ("text", 3, "plain text"), ("token", 0, None)):
+        results = tmp_path / f"{rule}{spelled}"
+        for method in ("laq", "echokv"):
+            settings = {"change": {"control_tokens": spelled}, "protocol": {"control_text": rule}}
+            write(results, method, 128, {"trec": [True, False]}, **settings)
+        said = f"2 of 2 records spell control tokens in their text (6 in all), taken as {taken} (control text: {rule})."
+        for main, *words in ((tables.main, "table3", "--model", "smollm2"), (compare.main, "--model", "smollm2")):
+            assert main([*words, "--results", str(results)]) == 0
+            out = capsys.readouterr().out
+            assert out.count(said) == (taken is not None)
+            assert taken or "control tokens" not in out
+        assert show.main(["--results", str(results), "--width", "300"]) == 0
+        assert (said in capsys.readouterr().out) is (taken is not None)
+        (group,) = groups.find(results)
+        assert (said in numbers.table(group, groups.select(group, results, None))["notes"]) is (taken is not None)
+
+
 def test_another_prompt_limit_than_the_papers_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = "Prompts were cut at 2,048 tokens; the paper's were most probably cut at 31,500."
     for limit, task, expected in ((2048, "trec", True), (31_500, "trec", False), (2048, "syn_trec", False)):
