@@ -1,4 +1,4 @@
-"""Figures as PDF and PNG: readable in grey, since lines differ in dash and marker, not in colour."""
+"""Figures as PDF and PNG: methods in their colours, readable in grey, since lines differ in dash and marker too."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any
 import pandas as pd
 
 from eval.analysis import report
+from eval.report.canvas import above, panels, save
+from eval.report.look import another, looks
+from eval.tables import naming
 
 # The first ones stand out most. Grey is told apart by dash, marker and whether the marker is filled.
 STYLES = (
@@ -22,41 +25,25 @@ STYLES = (
     {"color": "0.4", "linestyle": (0, (5, 1)), "marker": "*"},
     {"color": "black", "linestyle": "-.", "marker": "o", "markerfacecolor": "white"},
 )
-_STANDING_OUT = ("echokv", "laq", "full", "snapkv", "pyramidkv", "h2o", "streamingllm")
 _DISPERSED = {"score": "score (0 to 100)", "retained": "evidence retained (%)"}
-_RC = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "pdf.fonttype": 42}
 
 
-def panels(columns: int, rows: int = 1, width: float = 3.2, height: float = 2.6) -> tuple[Any, list[Any]]:
-    """A figure with `rows` x `columns` axes, returned row by row."""
-    import matplotlib
-
-    matplotlib.rcParams.update(_RC)
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+def style(place: int) -> dict[str, Any]:
+    """The look of line number `place` of what are no methods: in grey while these last."""
+    grey: dict[str, Any] | None = STYLES[place] if place < len(STYLES) else None
+    return grey or another(place - len(STYLES)).lines
 
 
-def save(figure: Any, folder: Path, name: str) -> None:
-    """Write NAME.pdf and NAME.png."""
-    figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
-    figure.savefig(folder / f"{name}.png", dpi=160)
+def by_method(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """The look of each method of a frame: that which it has in the figures of scores."""
+    return {method: look.lines for method, look in looks(map(str, frame["method"])).items()}
 
 
-def above(figure: Any, axes: Any, columns: int = 2) -> None:
-    """The legend of one panel, above all."""
-    figure.legend(
-        *axes.get_legend_handles_labels(), loc="outside upper center", ncols=columns, frameon=False, fontsize=7
-    )
-
-
-def line(axes: Any, x: Any, part: pd.DataFrame, label: str, style: int) -> None:
+def line(axes: Any, x: Any, part: pd.DataFrame, label: str, look: dict[str, Any]) -> None:
     """One line of means with bars of one standard error."""
-    look: dict[str, Any] = STYLES[style % len(STYLES)]
     axes.errorbar(
         x, part["mean"].to_numpy(), yerr=part["error"].fillna(0.0).to_numpy(), label=label, markersize=4,
-        linewidth=1.1, elinewidth=0.8, capsize=2, **look,
+        linewidth=1.1, elinewidth=0.8, capsize=2, clip_on=False, **look,
     )  # fmt: skip
 
 
@@ -87,20 +74,23 @@ def bars(axes: Any, labels: Sequence[str], part: pd.DataFrame) -> None:
 
 def overlap(folder: Path, summary: pd.DataFrame, by_layer: pd.DataFrame) -> None:
     """Table 1 over the steps, and layer by layer (without errors) at the last step that every method reached."""
-    figure, (left, right) = panels(2, height=3.0)
+    figure, (left, right) = panels(2, height=3.0, share="y")
     shown = summary[(summary["measure"] == "overlap") & ~summary["method"].str.contains(" - ")]
-    for style, (method, part) in enumerate(shown.groupby("method", sort=False)):
-        line(left, aside(part["step"], style, shown["method"].nunique()), part, report.title(str(method)), style)
+    look = by_method(shown)
+    for place, (method, part) in enumerate(shown.groupby("method", sort=False)):
+        line(left, aside(part["step"], place, len(look)), part, report.title(str(method)), look[str(method)])
         if part["paper"].notna().any():
             printed = f"{report.title(str(method))}, printed for Mistral-7B"
-            left.plot(part["step"], part["paper"], linestyle="", marker="+x"[style % 2], color="0.3", label=printed)
+            cross = {"linestyle": "", "marker": "+x"[place % 2], "color": look[str(method)]["color"]}
+            left.plot(part["step"], part["paper"], label=printed, **cross)
     last = int(shown.groupby("method")["step"].max().min())
-    for style, (method, part) in enumerate(by_layer[by_layer["step"] == last].groupby("method", sort=False)):
-        line(right, part["layer"], part.assign(error=0.0), report.title(str(method)), style)
+    for method, part in by_layer[by_layer["step"] == last].groupby("method", sort=False):
+        line(right, part["layer"], part.assign(error=0.0), report.title(str(method)), look[str(method)])
     left.set(xlabel="lookahead step k", ylabel="KV overlap (share of B)")
+    left.set_ylim(bottom=0)
     left.set_xticks(sorted(set(shown["step"])))
-    right.set(xlabel="layer", ylabel=f"overlap at k = {last} (share of B)")
-    above(figure, left)
+    right.set(xlabel=f"layer, at k = {last}")
+    above(figure, [left])
     save(figure, folder, "table1")
 
 
@@ -108,11 +98,11 @@ def positions(folder: Path, summary: pd.DataFrame, step: int) -> None:
     """Table 2 for every layer."""
     figure, (axes,) = panels(1, width=6.4, height=3.4)
     strategies = list(dict.fromkeys(summary["strategy"]))[::-1]  # the decoded query first
-    for style, strategy in enumerate(strategies):
+    for place, strategy in enumerate(strategies):
         part = summary[summary["strategy"] == strategy]
-        line(axes, part["layer"] + 0.08 * (style - 2.5), part, strategy.replace("_", ", "), style)
+        line(axes, part["layer"] + 0.08 * (place - 2.5), part, strategy.replace("_", ", "), style(place))
     axes.set(xlabel="layer", ylabel=f"KV overlap with the true query, k = {step}", ylim=(0, 1))
-    above(figure, axes, 3)
+    above(figure, [axes], columns=3)
     save(figure, folder, "table2")
 
 
@@ -133,7 +123,7 @@ def retention(folder: Path, summary: pd.DataFrame) -> None:
     axes.plot(part["of_prompt"], range(len(labels)), label="a random choice of the size", **chance)
     axes.set_xlabel("evidence tokens retained (%)")
     axes.set_xlim(left=0)
-    above(figure, axes, 1)
+    above(figure, [axes], columns=1)
     save(figure, folder, "table6")
 
 
@@ -148,11 +138,13 @@ def ablation(folder: Path, name: str, summary: pd.DataFrame, label: str, axes_la
         if ordered:
             _over_numbers(axis, own, label)
             axis.set_ylabel(axes_labels[measure])
+            if (own["mean"] >= 0).all():
+                axis.set_ylim(bottom=0)
         else:
             bars(axis, _names(own) if place == 0 else [""] * len(own), own)
             axis.set_xlabel(axes_labels[measure])
     if ordered:
-        above(figure, axes[0], 4)
+        above(figure, axes)
     else:
         figure.suptitle(label, fontsize=9)
     save(figure, folder, name)
@@ -162,9 +154,9 @@ def _over_numbers(axis: Any, own: pd.DataFrame, label: str) -> None:
     values = sorted(set(own["x"]))
     log = values[0] > 0 and values[-1] / values[0] >= 8
     lines = list(own.groupby(["series", "budget"], sort=False, dropna=False))
-    for style, ((series, budget), part) in enumerate(lines):
+    for place, ((series, budget), part) in enumerate(lines):
         part = part.sort_values("x")
-        line(axis, aside(part["x"], style, len(lines), log), part, f"{series} @{budget}", style)
+        line(axis, aside(part["x"], place, len(lines), log), part, f"{series} @{budget}", style(place))
     axis.set_xlabel(label)
     if log:
         axis.set_xscale("log", base=2)
@@ -216,15 +208,16 @@ def _dispersion(summary: pd.DataFrame, said: str, folder: Path, name: str) -> No
     facts = list(dict.fromkeys(summary["facts"]))
     single = len(facts) == 1
     figure, axes = panels(2 if single else len(facts), rows=1 if single else 2, width=3.2 if single else 2.8)
-    methods = sorted(set(summary["method"]), key=lambda method: [*_STANDING_OUT, method].index(method))
+    methods = sorted(set(summary["method"]), key=lambda method: naming.Name(method).order)
+    look = by_method(summary)
     for (measure, label), first in zip(_DISPERSED.items(), (0, len(facts)), strict=True):
         for axis, many in zip(axes[first : first + len(facts)], facts, strict=True):
             own = summary[(summary["measure"] == measure) & (summary["facts"] == many)].sort_values("dispersion")
-            for style, method in enumerate(methods):
+            for place, method in enumerate(methods):
                 part = own[own["method"] == method]
                 if len(part) and not (measure == "retained" and part["budget"].isna().any()):
-                    x = aside(part["dispersion"], style, len(methods))
-                    line(axis, x, part, report.title(method), style)
+                    x = aside(part["dispersion"], place, len(methods))
+                    line(axis, x, part, report.title(method), look[method])
             axis.set_xticks(sorted(set(own["dispersion"])))
             axis.set_xlabel("dispersion of the evidence")
             if single or measure == "score":
@@ -233,5 +226,5 @@ def _dispersion(summary: pd.DataFrame, said: str, folder: Path, name: str) -> No
                 axis.sharey(axes[first])
         axes[first].set_ylabel(label)
         axes[first].set_ylim(bottom=-0.04 * axes[first].get_ylim()[1])  # so that marks at 0 are whole
-    above(figure, axes[0], 4)
+    above(figure, axes)
     save(figure, folder, name)

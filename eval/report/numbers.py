@@ -91,6 +91,16 @@ def task(name: str) -> dict[str, Any]:
     return {field: getattr(about, field) for field in fields}
 
 
+def with_alone(frame: pd.DataFrame, selected: Selected) -> pd.DataFrame:
+    """Add `alone` to cells: whether all their answers were decoded alone, so that their seconds are their own."""
+    rows = selected.scored.get("rows")
+    together = selected.scored if rows is None else selected.scored[rows != 1]
+    shared = {(key_of(row.method, row.variant, row.budget), row.subset) for row in together.itertuples()}
+    shared |= {(key, cells.AVERAGE) for key, _ in shared}
+    keys = [(key_of(row.method, row.variant, row.budget), row.subset) for row in frame.itertuples()]
+    return frame.assign(alone=[key not in shared for key in keys])
+
+
 def by_cell(selected: Selected) -> Scores:
     """Scores of every cell by task and `_id`."""
     found: dict[Key, dict[str, pd.Series]] = {}

@@ -23,14 +23,14 @@ def draw(folder: Path, points: Sequence[Point], tokens: int, length: int) -> lis
         figure, (axes,) = figures.panels(1, width=5.2, height=3.6)
         for style, line in enumerate(dict.fromkeys(point.line for point in own)):
             there = sorted((point.x, point.y) for point in own if point.line == line)
-            look = {**figures.STYLES[style % len(figures.STYLES)], "markersize": 4, "linewidth": 1.2}
+            look = {**figures.style(style), "markersize": 4, "linewidth": 1.2}
             axes.plot([x for x, _ in there], [y for _, y in there], label=_label(line), **look)
         finish(axes)
         ticks = sorted({point.x for point in own})
         axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
         axes.minorticks_off()
         axes.grid(color="0.9", linewidth=0.6)
-        figures.above(figure, axes, 4)
+        figures.above(figure, [axes])
         figures.save(figure, folder, name)
         made.append(name)
     return made
