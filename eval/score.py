@@ -9,67 +9,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
 
 from eval.console.errors import UserError, command
 from eval.inputs import subsets
 from eval.inputs.data import parse_lines
-from eval.inputs.subsets import Subset
 from eval.keeping import store
-from eval.scoring import metrics
+from eval.scoring.rows import Row, Score, check_row, score_rows
 
-Row = dict[str, Any]
 Table = tuple[str, ...]  # folder, then the method and budget its rows name
 
 _APART = ("method", "budget")  # rows that differ here belong to different tables
 _ALIKE = ("model", "preset")  # rows that differ here make no table at all
-BUCKETS = (("0-4k", 0, 4000), ("4-8k", 4000, 8000), ("8k+", 8000, math.inf))  # words, LongBench-E
-
-
-@dataclass(frozen=True)
-class Score:
-    """One subset's score in percent, unrounded, by one variant of its metric."""
-
-    subset: str
-    edit: str | None  # difflib or levenshtein for code, rouge-score beside the official Rouge-L, else None
-    n: int
-    expected: int | None  # official number of records
-    score: float
-    error: float | None  # standard error; None for a single record
-    buckets: dict[str, float | None] | None  # LongBench-E: mean by length in words; None for an empty one
-    failures: int  # records on which the rouge package raises, scored 0 as LongBench does
-
-
-def score_rows(subset: Subset, rows: Sequence[Row]) -> list[Score]:
-    """Score the rows of one subset, for code by both edit similarities, for Rouge-L by `rouge-score` too.
-
-    Raises:
-        UserError: a row without a usable pred, answers, all_classes or (LongBench-E) length; no rows.
-    """
-    if not rows:
-        raise UserError(f"{subset.name}: no predictions to score")
-    if subset.metric == "code_sim":
-        return [_score(subset, rows, edit, edit) for edit in ("difflib", "levenshtein")]
-    scores = [_score(subset, rows, "difflib", None)]
-    if subset.metric == "rouge":
-        scores.append(_score(replace(subset, metric="rouge_score_l"), rows, "difflib", "rouge-score"))
-    return scores
-
-
-def points(
-    subset: Subset, rows: Iterable[Row], edit: metrics.Edit, failures: Counter[str] | None = None
-) -> list[float]:
-    """Score every row by itself, in percent; `failures` as in `metrics.score`."""
-    return [
-        100 * metrics.score(row["pred"], row["answers"], subset, row["all_classes"], edit, failures) for row in rows
-    ]
 
 
 def read_tables(paths: Iterable[Path]) -> dict[Table, dict[str, list[Row]]]:
@@ -110,30 +65,6 @@ def _print(options: argparse.Namespace) -> None:
         print(json.dumps(found, indent=1, allow_nan=False))
     else:
         print("\n\n".join(_text(table, rows) for table, rows in scores.items()))
-
-
-def _score(subset: Subset, rows: Sequence[Row], edit: metrics.Edit, variant: str | None) -> Score:
-    failures: Counter[str] = Counter()
-    values = points(subset, rows, edit, failures)
-    return Score(
-        subset=subset.name,
-        edit=variant,
-        n=len(values),
-        expected=subset.records,
-        score=fmean(values),
-        error=stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None,
-        buckets=_buckets(rows, values) if subset.name.endswith("_e") else None,
-        failures=failures[subset.name],
-    )
-
-
-def _buckets(rows: Sequence[Row], values: Sequence[float]) -> dict[str, float | None]:
-    """Average by the records' own `length` field, which counts differently from subset to subset."""
-    means: dict[str, float | None] = {}
-    for title, low, high in BUCKETS:
-        inside = [value for row, value in zip(rows, values, strict=True) if low <= row["length"] < high]
-        means[title] = fmean(inside) if inside else None
-    return means
 
 
 def _score_table(by_subset: dict[str, list[Row]]) -> list[Score]:
@@ -188,21 +119,6 @@ def _lines(path: Path) -> Iterable[tuple[str, Row]]:
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
     return [(f"{path}, line {number}", row) for number, row in parse_lines(content, str(path))]
-
-
-def check_row(row: Row, subset: Subset) -> None:
-    """Raise UserError unless `pred`, `answers`, `all_classes` and (LongBench-E) `length` can be scored."""
-    if not isinstance(row.get("pred"), str):
-        raise UserError("pred must be a string; an empty answer is '', never left out")
-    answers, classes = row.get("answers"), row["all_classes"]
-    if not isinstance(answers, list) or not answers or not all(isinstance(text, str) for text in answers):
-        raise UserError("answers must be a list with at least one string")
-    if classes is not None and not (isinstance(classes, list) and all(isinstance(c, str) for c in classes)):
-        raise UserError("all_classes must be null or a list of strings")
-    if subset.metric == "classification" and not classes:
-        raise UserError(f"{subset.name} is scored by class names; all_classes must list them")
-    if subset.name.endswith("_e") and type(row.get("length")) not in (int, float):
-        raise UserError("length must be a number: LongBench-E's buckets go by it")
 
 
 def _check_alike(table: Table, rows: Sequence[Row]) -> None:

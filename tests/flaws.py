@@ -118,6 +118,13 @@ def a_file(name: str, content: bytes = b"") -> Callable[[Path, Path], None]:
     return prepare
 
 
+def needed(subset: str, flaw: str, says: str, **changes: object) -> Mistake:
+    """A record that lacks what the subset's metric needs."""
+    content = json.dumps({**RECORD, "dataset": subset, **changes}).encode()
+    command = f"data=jsonl data.path={{here}}/{subset}.jsonl"
+    return Mistake(command, says, flaw, a_file(f"{subset}.jsonl", content))
+
+
 def rows(*content: object) -> Callable[[Path, Path], None]:
     return a_file("rows.jsonl", "".join(json.dumps(one) + "\n" for one in content).encode())
 

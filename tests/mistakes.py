@@ -19,6 +19,7 @@ from tests.flaws import (
     edited,
     lines,
     model,
+    needed,
     only_a_pickle,
     record,
     run,
@@ -148,6 +149,10 @@ DATA = [
         "a byte that is not UTF-8",
         a_file("hotpotqa.jsonl", b'{"_id": "\xff"}'),
     ),
+    needed("trec", "no classes", "_id '1': trec is scored by classification: all_classes must list the classes"),
+    needed("trec", "an answer of no class", "no answer is among all_classes: word", all_classes=["a", "b"]),
+    needed("passage_retrieval_en", "no paragraph", "its answers are of the form Paragraph 7, found 'word'"),
+    needed("passage_count", "no number", "its answers are whole numbers, such as 7, found 'seven'", answers=["seven"]),
 ]
 RESULTS = [
     Mistake(f"{SHORT} results={{here}}/file/below", "choose a writable folder", "a file in the way", a_file("file")),

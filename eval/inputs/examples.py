@@ -14,7 +14,7 @@ from eval.inputs import prompts, subsets
 from eval.inputs.data import Loaded, load_folder, longbench
 from eval.inputs.subsets import Subset
 from eval.keeping.store import NAME, digest
-from eval.scoring.metrics import METRICS
+from eval.scoring.metrics import METRICS, check_record
 
 Source = Callable[[str], Loaded]
 
@@ -85,6 +85,11 @@ def load(settings: dict[str, Any], subset: Any, limit: int | None, shard: str | 
             raise UserError(f"conf/subsets: {name} has an unknown metric {own.metric!r}{nearest(own.metric, METRICS)}")
         template = prompts.template(name, settings.get("prompts"))
         chosen = loaded.records[:limit]
+        for record in chosen:
+            try:
+                check_record(own, record["answers"], record["all_classes"])
+            except UserError as error:
+                raise UserError(f"{loaded.source}, _id {record['_id']!r}: {error}") from error
         examples += [Example(own, record, template) for record in chosen[part::parts]]
         hashes[name] = loaded.sha256
         sizes[name] = len(chosen)

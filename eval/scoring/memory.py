@@ -13,30 +13,30 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from eval import score
 from eval.console.errors import UserError
 from eval.inputs.subsets import Subset
 from eval.keeping.store import digest
 from eval.scoring import metrics, rouge_l
+from eval.scoring import rows as plain
 from eval.scoring.metrics import Edit
 
 SLOW = ("rouge", "rouge_zh")
 
 
 def points(folder: Path, subset: Subset, rows: Sequence[dict[str, Any]], edit: Edit) -> list[float]:
-    """Score rows like `eval.score.points`; what takes long is looked up in `folder` and added to it.
+    """Score rows like `eval.scoring.rows.points`; what takes long is looked up in `folder` and added to it.
 
     Raises:
-        UserError: the folder cannot be written to, and as `eval.score.points`.
+        UserError: the folder cannot be written to, and as `eval.scoring.rows.points`.
     """
     if subset.metric not in SLOW:
-        return score.points(subset, rows, edit)
+        return plain.points(subset, rows, edit)
     path = folder / f"rouge-{_code()}.json"
     known = _read(path)
     keys = [_key(subset, row) for row in rows]
     new = {key: row for key, row in zip(keys, rows, strict=True) if key not in known}
     if new:
-        known |= dict(zip(new, score.points(subset, list(new.values()), edit), strict=True))
+        known |= dict(zip(new, plain.points(subset, list(new.values()), edit), strict=True))
         _write(path, known)
     return [known[key] for key in keys]
 

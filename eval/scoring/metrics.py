@@ -23,12 +23,23 @@ from eval.inputs.subsets import Subset
 from eval.scoring import rouge_l
 
 Metric = Callable[[str, str, Sequence[str] | None], float]
+Need = Callable[[Sequence[str], Sequence[str] | None], str | None]  # answers and classes -> what is wrong with them
 Edit = Literal["difflib", "levenshtein"]
 
 _CHINESE_PUNCTUATION = (
     "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣"  # noqa: RUF001
     "､、〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏."  # noqa: RUF001
 )
+
+
+def needing(need: Need) -> Callable[[Metric], Metric]:
+    """Say what a metric needs of a record, which `check_record` then asks for before any answer is made."""
+
+    def mark(metric: Metric) -> Metric:
+        vars(metric)["need"] = need
+        return metric
+
+    return mark
 
 
 def normalise(text: str) -> str:
@@ -78,6 +89,25 @@ def rouge_score_l(prediction: str, answer: str, _classes: Sequence[str] | None =
     return rouge_l.google(prediction, answer)
 
 
+def _classes_to_choose_from(answers: Sequence[str], classes: Sequence[str] | None) -> str | None:
+    if not classes:
+        return "all_classes must list the classes that it chooses from"
+    if not set(answers) & set(classes):
+        return f"no answer is among all_classes: {', '.join(answers)}"
+    return None
+
+
+def _each(pattern: str, form: str) -> Need:
+    """Need every answer to have a pattern in it; `form` says it in words."""
+
+    def need(answers: Sequence[str], _: Sequence[str] | None) -> str | None:
+        wrong = next((answer for answer in answers if not re.search(pattern, answer)), None)
+        return None if wrong is None else f"its answers are {form}, found {wrong!r}"
+
+    return need
+
+
+@needing(_classes_to_choose_from)
 def classification(prediction: str, answer: str, classes: Sequence[str] | None) -> float:
     """1/k if the answer is among the k classes that the prediction names (`classification_score`).
 
@@ -96,16 +126,19 @@ def classification(prediction: str, answer: str, classes: Sequence[str] | None) 
     return 1.0 / len(named) if answer in named else 0.0
 
 
+@needing(_each(r"Paragraph (\d+)", "of the form Paragraph 7"))
 def retrieval(prediction: str, answer: str, _classes: Sequence[str] | None = None) -> float:
     """Share of the prediction's numbers that are the answer's paragraph (`retrieval_score`)."""
     return _share_of_numbers(prediction, _paragraph(r"Paragraph (\d+)", answer))
 
 
+@needing(_each(r"段落(\d+)", "of the form 段落7"))
 def retrieval_zh(prediction: str, answer: str, _classes: Sequence[str] | None = None) -> float:
     """`retrieval` for answers of the form 段落7 (`retrieval_zh_score`)."""
     return _share_of_numbers(prediction, _paragraph(r"段落(\d+)", answer))
 
 
+@needing(_each(r"^\d+$", "whole numbers, such as 7"))
 def count(prediction: str, answer: str, _classes: Sequence[str] | None = None) -> float:
     """Share of the prediction's numbers that equal the answer, as text (`count_score`)."""
     return _share_of_numbers(prediction, answer)
@@ -185,6 +218,13 @@ def score(
         texts = (_segmented(text) if metric is rouge_zh else text for text in (prediction, *answers))
         failures[subset.name] += any(not rouge_l.sentences(text) for text in texts)
     return max(metric(prediction, answer, all_classes) for answer in answers)
+
+
+def check_record(subset: Subset, answers: Sequence[str], classes: Sequence[str] | None) -> None:
+    """Raise UserError if the subset's metric cannot score a record of these answers and classes."""
+    need: Need | None = getattr(METRICS[_metric_name(subset, "difflib")], "need", None)
+    if need and (wrong := need(answers, classes)):
+        raise UserError(f"{subset.name} is scored by {subset.metric}: {wrong}")
 
 
 def words(text: str) -> list[str]:

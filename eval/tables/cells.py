@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from eval import score
 from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.scoring import memory, statistics
 from eval.scoring.metrics import Edit
+from eval.scoring.rows import BUCKETS, points
 from eval.tables import paper
 from eval.tables.collect import MEASURED
 from eval.tables.naming import FRAME, Key, key_of
@@ -35,7 +35,7 @@ def scored(frame: pd.DataFrame, edit: Edit, kept: Path) -> pd.DataFrame:
     for name, part in frame.groupby("subset", sort=False):
         subset, rows = subsets.load(name), part.to_dict("records")
         code = subset.metric == "code_sim"
-        second = score.points(subset, rows, other) if code else math.nan
+        second = points(subset, rows, other) if code else math.nan
         parts.append(
             part.assign(score=memory.points(kept, subset, rows, edit), edit=edit if code else "", other_edit=second)
         )
@@ -88,7 +88,7 @@ def cells(frame: pd.DataFrame, names: Sequence[str], against: str = "laq") -> pd
 
 
 def by_length(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one line per row, budget, LongBench-E task and bucket of `eval.score.BUCKETS`.
+    """Return one line per row, budget, LongBench-E task and bucket of `eval.scoring.rows.BUCKETS`.
 
     A bucket without records has n = 0 and no score.
 
@@ -99,7 +99,7 @@ def by_length(frame: pd.DataFrame) -> pd.DataFrame:
     extended = frame[frame["subset"].str.endswith("_e")]
     for (*key, subset), part in extended.groupby([*FRAME, "subset"], dropna=False, sort=False):
         about = part.iloc[0][["model", "preset", "settings", "edit"]].to_dict()
-        for length, low, high in score.BUCKETS:
+        for length, low, high in BUCKETS:
             values = part.loc[(part["length"] >= low) & (part["length"] < high), "score"].to_numpy()
             own = statistics.estimate([values]) if len(values) else statistics.Estimate(*[math.nan] * 4)
             cell = dict(zip(FRAME, key, strict=True)) | {"subset": subset, "length": length, "n": len(values)}

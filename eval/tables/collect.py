@@ -11,10 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from eval import score
 from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
 from eval.keeping import store
+from eval.scoring.rows import check_row
 from eval.tables import naming
 from eval.tables.naming import Key, Name
 from eval.tables.presets import deviation
@@ -184,7 +184,7 @@ def _answers(run: Run, names: Sequence[str] | None) -> Iterable[dict[str, Any]]:
 
 def _check(row: dict[str, Any], subset: subsets.Subset, model: str) -> None:
     row.setdefault("all_classes", None)
-    score.check_row(row, subset)
+    check_row(row, subset)
     if row.get("dataset", subset.name) != subset.name:
         raise UserError(f"dataset is {row['dataset']!r} in the file of {subset.name}; move the line to its own file")
     for name in ("model", "preset", "fingerprint"):

@@ -44,8 +44,8 @@ def analysis(bench: Bench) -> Measured:
 
 def halves(bench: Bench) -> Measured:
     """In bfloat16: how many answers decoded as one batch are those decoded alone, and what that does to scores."""
-    from eval import score
     from eval.inputs.asked import Asked
+    from eval.scoring.rows import points
 
     tokenizer = _tokenizer(bench, "halves")
     model = bench.model
@@ -62,7 +62,7 @@ def halves(bench: Bench) -> Measured:
         together = [answer["tokens"] for answer in run(asked, cells, model, bench.graphs)]
         alone = [answer["tokens"] for cell in cells for answer in run(asked, [cell], model, bench.graphs)]
         points, others = (
-            score.points(example.subset, [{**example.record, "pred": decode(one)} for one in tokens], "difflib")
+            points(example.subset, [{**example.record, "pred": decode(one)} for one in tokens], "difflib")
             for tokens in (together, alone)
         )
         agreed += [a == b for a, b in zip(together, alone, strict=True)]

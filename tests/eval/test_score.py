@@ -14,6 +14,7 @@ import pytest
 from eval import score
 from eval.console.errors import UserError
 from eval.inputs import subsets
+from eval.scoring.rows import score_rows
 
 ROW: dict[str, Any] = {"pred": "Ann", "answers": ["Ann"], "all_classes": None, "length": 3}
 OWN: dict[str, Any] = {**ROW, "_id": "a", "dataset": "qasper", "model": "m", "preset": "paper"}
@@ -45,14 +46,14 @@ def test_a_published_dump(shared: Path, tmp_path: Path, capsys: pytest.CaptureFi
 def test_standard_error_and_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     predictions = ["It is fine. ", "", "no"]
     rows = [{**ROW, "pred": text, "answers": ["It is fine. "]} for text in predictions]
-    found, _ = score.score_rows(subsets.load("qmsum"), rows)
+    found, _ = score_rows(subsets.load("qmsum"), rows)
     assert found.score == pytest.approx(100 / 3)
     assert found.error == pytest.approx(stdev([100, 0, 0]) / 3**0.5)
     assert found.failures == 1
-    (single,) = score.score_rows(subsets.load("qasper"), [ROW])
+    (single,) = score_rows(subsets.load("qasper"), [ROW])
     assert single.error is None
     with pytest.raises(UserError, match="no predictions"):
-        score.score_rows(subsets.load("qasper"), [])
+        score_rows(subsets.load("qasper"), [])
     assert score.main([str(write(tmp_path / "qmsum.jsonl", *rows))]) == 0
     out = capsys.readouterr().out
     assert "partial: n=3 of 200" in out
@@ -99,8 +100,8 @@ def test_one_table_per_folder_method_and_budget(tmp_path: Path) -> None:
         ([{**OWN, "answers": []}], "answers must be a list"),
         ([{**OWN, "pred": None}], "line 1: pred must be a string"),
         ([{**OWN, "all_classes": "Ann"}], "all_classes must be null or a list"),
-        ([{**OWN, "dataset": "trec"}], "all_classes must list them"),
-        ([{**OWN, "dataset": "passage_retrieval_en"}], "names no paragraph"),
+        ([{**OWN, "dataset": "trec"}], "trec is scored by classification: all_classes must list"),
+        ([{**OWN, "dataset": "passage_retrieval_en"}], "its answers are of the form Paragraph 7, found 'Ann'"),
         ([{**OWN, "score": float("nan")}], "NaN is no JSON number"),
         ([], "the file is empty"),
     ],
@@ -133,7 +134,7 @@ def test_wrong_paths_are_one_line(tmp_path: Path) -> None:
 
 def test_rouge_score_stands_apart_from_the_official_rouge() -> None:
     rows = [{"pred": "THE CAT SAT", "answers": ["the cat lay"], "all_classes": None}]
-    official, other = score.score_rows(subsets.load("samsum"), rows)
+    official, other = score_rows(subsets.load("samsum"), rows)
     assert (official.edit, other.edit) == (None, "rouge-score")
     assert official.score == 0, "the official Rouge-L tells cases apart"
     assert other.score == pytest.approx(100 * 2 / 3)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eval import score
 from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.scoring import memory
+from eval.scoring import rows as plain
 
 ROWS: list[dict[str, Any]] = [
     {"pred": "The whale is blue. It swims.", "answers": ["A blue whale swims."], "all_classes": None},
@@ -22,7 +22,7 @@ ROWS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("name", ["gov_report", "samsum", "qasper"])
 def test_scores_are_those_of_the_metric(tmp_path: Path, name: str) -> None:
     subset = subsets.load(name)
-    expected = score.points(subset, ROWS, "difflib")
+    expected = plain.points(subset, ROWS, "difflib")
     for rows, values in ((ROWS[:1], expected[:1]), (ROWS, expected), (ROWS[::-1], expected[::-1])):
         assert memory.points(tmp_path, subset, rows, "difflib") == values
     assert len(list(tmp_path.iterdir())) == (name != "qasper")
@@ -32,8 +32,8 @@ def test_each_is_computed_once_and_a_damaged_file_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subset, computed = subsets.load("gov_report"), []
-    real = score.points
-    monkeypatch.setattr(score, "points", lambda own, rows, edit: computed.append(len(rows)) or real(own, rows, edit))
+    real = plain.points
+    monkeypatch.setattr(plain, "points", lambda own, rows, edit: computed.append(len(rows)) or real(own, rows, edit))
     for _ in range(2):
         memory.points(tmp_path, subset, ROWS, "difflib")
     assert computed == [3]

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from eval import synthetic
 from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.scoring import metrics, rouge_l
@@ -326,3 +327,32 @@ def test_english_metrics_load_neither_torch_nor_jieba() -> None:
     noisy = "from eval.scoring.metrics import qa_f1_zh; print(qa_f1_zh('北京', '北京'))"
     done = subprocess.run([sys.executable, "-c", noisy], capture_output=True, text=True, check=True)
     assert (done.stdout.strip(), done.stderr) == ("1.0", "")
+
+
+@pytest.mark.parametrize(
+    ("subset", "answers", "classes", "says"),
+    [
+        ("trec", ["a"], None, "all_classes must list the classes"),
+        ("trec", ["a"], [], "all_classes must list the classes"),
+        ("lsht", ["a", "b"], ["c"], "no answer is among all_classes: a, b"),
+        ("passage_retrieval_en", ["Paragraph 3", "3"], None, "of the form Paragraph 7, found '3'"),
+        ("passage_retrieval_zh", ["Paragraph 3"], None, "of the form 段落7, found 'Paragraph 3'"),
+        ("passage_count_e", ["3 of 4"], None, "whole numbers, such as 7, found '3 of 4'"),
+    ],
+)
+def test_what_a_metric_needs_of_a_record(subset: str, answers: list[str], classes: list[str] | None, says: str) -> None:
+    with pytest.raises(UserError, match=f"{subset} is scored by .*: .*{says}"):
+        metrics.check_record(subsets.load(subset), answers, classes)
+
+
+def test_real_and_synthetic_records_have_what_their_metrics_need(shared: Path) -> None:
+    paths = [*(shared / "longbench").glob("*.jsonl"), *(shared / "predictions").glob("*/*.jsonl")]
+    assert len(paths) > 30
+    for path in paths:
+        for line in path.read_text(encoding="utf-8").split("\n"):
+            if line:
+                record = json.loads(line)
+                metrics.check_record(subsets.load(path.stem), record["answers"], record["all_classes"])
+    for task in synthetic.TASKS:
+        record = synthetic.make(task, 0)
+        metrics.check_record(subsets.load(task), record["answers"], record["all_classes"])

@@ -218,6 +218,6 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 def test_a_score_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "laq", 128, {"trec": [True]})
-    monkeypatch.setattr("eval.score.points", lambda *_: [math.nan])
+    monkeypatch.setattr("eval.scoring.rows.points", lambda *_: [math.nan])
     with pytest.raises(UserError, match="laq trec: the score of _id 'trec-0' is not a number"):
         table(tmp_path)
