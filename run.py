@@ -6,6 +6,7 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
+from eval.answering.neighbours import giving_way
 from eval.console import mistakes
 
 CONF = str(Path(__file__).resolve().parent / "conf")
@@ -15,7 +16,7 @@ CONF = str(Path(__file__).resolve().parent / "conf")
 def app(config: DictConfig) -> None:
     from eval.answering.runner import run  # after Hydra: `--help` must not wait for torch
 
-    with mistakes.past_hydra():
+    with mistakes.past_hydra(), giving_way():
         run(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
 
 

@@ -92,7 +92,7 @@ def test_harness_imports_no_baseline() -> None:
 
 def test_help_needs_no_torch() -> None:
     heavy = {"torch", "transformers", "echokv", "pandas", "datasets", "scipy"}
-    for name in ("run.py", "eval/console/errors.py", "eval/console/mistakes.py"):
+    for name in ("run.py", "eval/console/errors.py", "eval/console/mistakes.py", "eval/answering/neighbours.py"):
         tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
         top = ast.Module([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], [])
         names = {name.split(".")[0] for name in _names(top)}

@@ -10,6 +10,7 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
+from eval.answering.neighbours import giving_way
 from eval.console.errors import UserError, nearest
 from eval.console.mistakes import CONF, command, past_hydra
 
@@ -23,7 +24,7 @@ def names() -> list[str]:
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
 def app(config: DictConfig) -> None:
     settings: Any = OmegaConf.to_container(config, resolve=True)
-    with past_hydra():
+    with past_hydra(), giving_way():
         run(settings)
 
 
