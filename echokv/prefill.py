@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from echokv.attention import forward
 from echokv.errors import UsageError
-from echokv.scores import column_sums
+from echokv.moments import Moments, moments
+from echokv.rotary import angles
+from echokv.scores import accumulator, column_sums
 
 
 @dataclass(frozen=True)
@@ -21,13 +23,16 @@ class Needs:
 
     window: post-RoPE queries of that many last prompt tokens.
     column_sums: the attention each key receives from all prompt queries.
+    moments: mean and covariance of the queries before RoPE; the numbers of first tokens that are left out.
     """
 
     window: int = 1
     column_sums: bool = False
+    moments: frozenset[int] = frozenset()
 
     def __or__(self, other: "Needs") -> "Needs":
-        return Needs(max(self.window, other.window), self.column_sums or other.column_sums)
+        sums = self.column_sums or other.column_sums
+        return Needs(max(self.window, other.window), sums, self.moments | other.moments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +42,8 @@ class Prefill:
     keys, values: per layer [G, L, D], keys post-RoPE.
     queries: per layer [H, w, D], post-RoPE, of the last w = min(needs.window, L) tokens.
     sums: per layer [H, L] of `column_sums`, or None if it was not asked for.
-    sums_seconds: how much of the prefill's time the column sums took.
+    moments: by the number of first tokens left out, per layer; see `query_moments`.
+    sums_seconds, moments_seconds: how much of the prefill's time the column sums and the moments took.
     logits: [V] after the last prompt token, from the complete cache.
     stop_ids: tokens that end an answer; none of them may be one of its first `min_new_tokens` tokens.
     """
@@ -53,6 +59,8 @@ class Prefill:
     stop_ids: frozenset[int] = frozenset()
     min_new_tokens: int = 0
     sums_seconds: float = 0.0
+    moments: dict[int, list[Moments]] = field(default_factory=dict)
+    moments_seconds: float = 0.0
 
     @property
     def layers(self) -> int:
@@ -84,29 +92,23 @@ class Prefill:
             raise UsageError("column sums were not recorded: prefill with Needs(column_sums=True)")
         return self.sums
 
+    def query_moments(self, skip: int) -> list[Moments]:
+        """Moments of the queries of all prompt tokens but the first `skip`, before RoPE, per layer.
+
+        Raises UsageError if the prefill was not asked for them.
+        """
+        if skip not in self.moments:
+            raise UsageError(f"query moments were not recorded: prefill with Needs(moments=frozenset({{{skip}}}))")
+        return self.moments[skip]
+
     def rotate(self, queries: Float[Tensor, "H D"], source: int, targets: Int[Tensor, " n"]) -> Float[Tensor, "H n D"]:
         """Move post-RoPE queries from position `source` to each of `targets` (EchoKV, section 4.1, Eq. 2).
 
-        Both rotations are the model's own: its cosines and sines, at its precision. Whatever the model
-        multiplies them by (YaRN's attention scaling) is divided out, since the queries carry it already.
+        The rotations are the model's own (`echokv.rotary`).
         """
-        rotary: Any = self.model.model.rotary_emb
-        positions = torch.cat([torch.tensor([source]), targets]).to(queries.device)
-        exact = torch.float64 if queries.dtype == torch.float64 else torch.float32
-        probe = torch.empty(0, dtype=exact, device=queries.device)
-        cos, sin = rotary(probe, positions[None])
-        # Of a model on several devices the rotary embedding may lie on another than this layer.
-        cos, sin = (part[0].to(queries.device, exact) / rotary.attention_scaling for part in (cos, sin))
-        content: Tensor = queries.to(exact) * cos[0] - _quarter_turn(queries.to(exact)) * sin[0]
-        content = content[:, None]
-        rotated: Tensor = content * cos[1:] + _quarter_turn(content) * sin[1:]
+        content = angles(self.model, torch.tensor([source]), queries).back(queries.to(accumulator(queries.dtype)))
+        rotated = angles(self.model, targets, queries).turn(content[:, None])
         return rotated.to(queries.dtype)
-
-
-def _quarter_turn(x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
-    """Rotate each (i, i + D/2) pair by 90 degrees, the layout of all supported models."""
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat([-second, first], dim=-1)
 
 
 def _now(device: torch.device) -> float:
@@ -119,15 +121,17 @@ def _now(device: torch.device) -> float:
 class _Capture:
     """Full causal attention that keeps each layer's keys, values and whatever `needs` names."""
 
-    def __init__(self, needs: Needs, kernel: str) -> None:
+    def __init__(self, needs: Needs, model: Any) -> None:
         self.needs = needs
-        self.kernel = kernel
+        self.model = model
+        self.kernel: str = model.config._attn_implementation
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self.queries: list[Tensor] = []
         self.sums: list[Tensor] = []
+        self.moments: dict[int, list[Moments]] = {skip: [] for skip in needs.moments}
         self.scaling = 1.0
-        self.sums_seconds = 0.0
+        self.sums_seconds = self.moments_seconds = 0.0
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         assert layer == len(self.keys)
@@ -142,6 +146,11 @@ class _Capture:
             begun = _now(query.device)
             self.sums.append(column_sums(query[0], key[0], scaling))
             self.sums_seconds += _now(query.device) - begun
+        if self.moments:
+            begun = _now(query.device)
+            for skip, found in self.moments.items():
+                found.append(moments(self.model, query[0], skip))
+            self.moments_seconds += _now(query.device) - begun
         if self.kernel == "flash_attention_2":
             from flash_attn import flash_attn_func  # type: ignore[import-not-found]
 
@@ -208,7 +217,7 @@ def prefill(
     if not 0 < length <= limit:
         raise UsageError(f"the prompt has {length} tokens; the model takes 1 to {limit}: truncate it")
     ids = ids.to(model.device)
-    capture = _Capture(needs or Needs(), model.config._attn_implementation)
+    capture = _Capture(needs or Needs(), model)
     logits = forward(model, ids, torch.arange(length, device=ids.device)[None], capture)
     if not logits.isfinite().all():
         raise UsageError("the logits are not finite: the model's activations overflow; use bfloat16 or float32")
@@ -224,4 +233,6 @@ def prefill(
         stop_ids=frozenset(stop_ids or ()),
         min_new_tokens=min_new_tokens,
         sums_seconds=capture.sums_seconds,
+        moments=capture.moments,
+        moments_seconds=capture.moments_seconds,
     )

@@ -9,6 +9,7 @@ import torch
 
 from baselines.cake import CAKE, allot
 from baselines.chunkkv import ChunkKV
+from baselines.expected_attention import ExpectedAttention
 from baselines.keydiff import KeyDiff
 from baselines.knorm import Knorm
 from baselines.lagkv import LagKV
@@ -29,6 +30,10 @@ RIVALS = {
     "knorm": Policy(Knorm, twin_rivals.knorm, {}),
     "lagkv": Policy(LagKV, twin_rivals.lagkv, {"lag": 16}),
     "lagkv_no_sink": Policy(LagKV, twin_rivals.lagkv, {"lag": 9, "n_sink": 0}),
+    "expected": Policy(ExpectedAttention, twin_rivals.expected_attention, {"future": 16}),
+    "expected_epsilon": Policy(
+        ExpectedAttention, twin_rivals.expected_attention, {"n_sink": 0, "epsilon": 0.02, "future": 3}
+    ),
     "cake": Policy(CAKE, twin_rivals.cake, {"window": 8}),
     "cake_taus": Policy(CAKE, twin_rivals.cake, {"window": 4, "tau1": 1.6, "tau2": 0.6, "gamma": 5.0, "kernel": 1}),
 }
@@ -166,6 +171,33 @@ def _scores(press: Any, **parts: torch.Tensor) -> torch.Tensor:
     )  # fmt: skip
     scores: torch.Tensor = press.score(filled)[0]
     return scores
+
+
+def test_expected_attention_by_hand() -> None:
+    one = torch.ones(1, 1, dtype=torch.float64)
+    keys = torch.tensor([[[0.0], [1.0], [-1.0]]], dtype=torch.float64)
+    shares = ExpectedAttention.expected(2 * one, one[None], keys, 1.0)
+    assert shares[0].tolist() == pytest.approx([0.0746, 0.9088, 0.0166], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["yarn", "llama3", "ungrouped"])
+def test_expected_attention_on_other_rotations(name: str) -> None:
+    naive = twin_rivals.expected_attention(trace(name, 120), BUDGET, future=8)
+    compare(ExpectedAttention(future=8), shared_prefill(name, 120), BUDGET, naive)
+
+
+def test_moments_are_those_of_the_queries_before_rope() -> None:
+    p, start = shared_prefill("qwen3", 150), trace("qwen3", 150)
+    for (mean, covariance), raw in zip(p.query_moments(4), start.raw, strict=True):
+        own = raw[:, 4:]
+        torch.testing.assert_close(mean, own.mean(1), rtol=1e-9, atol=1e-9)
+        for head in range(len(own)):
+            torch.testing.assert_close(covariance[head], own[head].T.cov(correction=0), rtol=1e-9, atol=1e-9)
+
+
+def test_moments_that_were_not_recorded_are_told() -> None:
+    with pytest.raises(UsageError, match=r"Needs\(moments=frozenset\(\{7\}\)\)"):
+        ExpectedAttention(n_sink=7).select(shared_prefill("llama", 150), BUDGET)
 
 
 def test_all_heads_of_tova_and_chunkkv_keep_the_same() -> None:

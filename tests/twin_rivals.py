@@ -6,10 +6,11 @@ As in twin.py each is a function of the prompt's `Trace`, the budget and the fie
 from math import exp, inf, log, sqrt
 from statistics import fmean, stdev, variance
 
+import torch
 from torch import Tensor
 
 from tests.twin import Result, Scores, everything, keep, pool, top, uniform
-from tests.twin_model import Trace
+from tests.twin_model import Trace, rotate
 
 
 def for_heads(prompt: Trace, scores: Scores, granularity: str) -> Scores:
@@ -178,3 +179,38 @@ def oracle(prompt: Trace, queries: list[Tensor], budget: int) -> list[list[list[
             rows.append(top(mass.tolist(), budget))  # type: ignore[union-attr]
         kept.append(rows)
     return kept
+
+
+def expected_attention(
+    prompt: Trace, budget: int, *, n_sink: int = 4, future: int = 512, epsilon: float = 0.0,
+    granularity: str = "kv_head",
+) -> Result:  # fmt: skip
+    """By explicit rotations: every content vector turned to every future position, means of all of these."""
+    if prompt.length <= budget:
+        return Result(everything(prompt))
+    length, scores = prompt.length, []
+    for raw, keys, values in zip(prompt.raw, prompt.keys, prompt.values, strict=True):
+        dim, heads = raw.shape[-1], []
+        basis = torch.eye(dim, dtype=raw.dtype)[None]
+        turns = [rotate(prompt.model, basis, [position] * dim)[0].T for position in range(length, length + future)]
+        mean_turn = sum(turns) / future
+        for head, content in enumerate(raw[:, n_sink:]):
+            mean = content.mean(0)
+            covariance = sum(torch.outer(one - mean, one - mean) for one in content) / len(content)
+            mean, covariance = mean_turn @ mean, mean_turn @ covariance @ mean_turn.T
+            own = keys[head // (len(raw) // len(keys)), n_sink:]
+            heads.append(softmax([float(mean @ k / sqrt(dim) + k @ covariance @ k / (2 * dim)) for k in own]))
+        ratio = len(heads) // len(keys)
+        norms = [[float(value.norm()) for value in head] for head in values[:, n_sink:]]
+        if granularity == "kv_head":
+            groups = [heads[group * ratio : (group + 1) * ratio] for group in range(len(keys))]
+            heads = [[fmean(column) for column in zip(*group, strict=True)] for group in groups]
+        else:
+            norms = [norms[head // ratio] for head in range(len(heads))]
+        scores.append(
+            [
+                [inf] * n_sink + [(share + epsilon) * norm for share, norm in zip(head, own, strict=True)]
+                for head, own in zip(heads, norms, strict=True)
+            ]
+        )
+    return uniform(scores, budget)

@@ -2,6 +2,7 @@
 
 Runs in kvpress's own environment and imports nothing of this repository. JSON, one object a line: in comes the model
 once, then one cell at a time; out goes one reply to each. Seconds are those of prefill, compression and decoding.
+A cell without a number of tokens is answered with the positions that are kept.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def main() -> None:
     model = load(next(requests))
     reply(replies, {name: version(name) for name in ("kvpress", "torch", "transformers")})
     for request in requests:
-        reply(replies, answer(model, **request))
+        reply(replies, (answer if "tokens" in request else kept)(model, **request))
 
 
 def load(request: dict[str, Any]) -> Any:
@@ -64,6 +65,34 @@ def answer(model: Any, press: str, settings: dict[str, Any], ids: list[int], tok
         ).logits
         found.append(int(logits[0, -1].argmax()))
     return {"seconds": now(model) - begun, "tokens": found, "kept": kept}
+
+
+@torch.no_grad()
+def kept(model: Any, press: str, settings: dict[str, Any], ids: list[int], inner: str | None = None) -> dict[str, Any]:
+    """Which positions each layer and KV head keeps: where the compressed cache's keys stand in the full one.
+
+    inner: the press that `press` wraps, which then takes the settings of its own name in `settings["press"]`.
+    """
+    if inner is not None:
+        settings = {**settings, "press": getattr(kvpress, inner)(**settings["press"])}
+    prompt = torch.tensor([ids], device=model.device)
+    compress, whole, cut = getattr(kvpress, press)(**settings), DynamicCache(), DynamicCache()
+    model(input_ids=prompt, past_key_values=whole, logits_to_keep=1)
+    with compress(model):
+        model(input_ids=prompt, past_key_values=cut, logits_to_keep=1)
+    layers = []
+    for number, (full, short) in enumerate(zip(whole.layers, cut.layers, strict=True)):
+        masked = getattr(model.model.layers[number].self_attn, "masked_key_indices", None)
+        if masked is not None:  # this press hides keys instead of dropping them
+            _, heads, places = masked
+            gone = [set(places[heads == head].tolist()) for head in range(full.keys.shape[1])]
+            layers.append([[i for i in range(len(ids)) if i not in own] for own in gone])
+        else:
+            pairs = zip(full.keys[0], short.keys[0], strict=True)
+            layers.append(
+                [(some[:, None] == every).all(-1).int().argmax(1).sort()[0].tolist() for every, some in pairs]
+            )
+    return {"kept": layers}
 
 
 def trim() -> None:
