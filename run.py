@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import hydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from eval.answering.neighbours import giving_way
 from eval.console import mistakes
@@ -14,10 +14,11 @@ CONF = str(Path(__file__).resolve().parent / "conf")
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="config")
 def app(config: DictConfig) -> None:
-    from eval.answering.runner import run  # after Hydra: `--help` must not wait for torch
+    from eval.answering.runner import run  # after Hydra: `--help` must not wait for it
+    from eval.planning.settings import settings
 
     with mistakes.past_hydra(), giving_way():
-        run(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+        run(settings(config))
 
 
 def main() -> int:

@@ -23,7 +23,8 @@ from rich.table import Table
 from rich.text import Text
 
 from eval.console.errors import UserError, command
-from eval.inputs import examples, subsets
+from eval.inputs import subsets
+from eval.inputs.examples import Shard
 from eval.keeping import store
 
 FRESH = 600.0  # seconds since its last answer in which a process counts as running
@@ -40,8 +41,8 @@ class Plan:
 
     def share(self, subset: str) -> int:
         """How many examples of the subset are its own."""
-        part, parts = examples.parse_shard(self.shard)
-        return len(range(self.sizes.get(subset, 0))[part::parts])
+        shard = Shard.of(self.shard)
+        return len(range(self.sizes.get(subset, 0))[shard.part :: shard.parts])
 
 
 @dataclass(frozen=True)

@@ -143,10 +143,12 @@ def stores(*texts: str) -> Callable[[Path, Path], None]:
     return prepare
 
 
-def a_method(yaml: str) -> Callable[[Path, Path], None]:
+def a_yaml(group: str, content: str, name: str = "mine") -> Callable[[Path, Path], None]:
+    """Write a YAML of one's own, GROUP/NAME.yaml."""
+
     def prepare(here: Path, model: Path) -> None:
-        (here / "method").mkdir()
-        (here / "method" / "keynorm.yaml").write_text(f"{yaml}\n")
+        (here / group).mkdir()
+        (here / group / f"{name}.yaml").write_text(f"{content}\n")
 
     return prepare
 

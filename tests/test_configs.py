@@ -2,15 +2,13 @@
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
 from echokv import Press
-from eval.inputs.protocol import Protocol
+from eval.planning import settings
+from eval.planning.settings import Settings
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -19,48 +17,50 @@ def names(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-def composed(*overrides: str) -> dict[str, Any]:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        content: Any = OmegaConf.to_container(compose("config", list(overrides)), resolve=True)
-    assert isinstance(content, dict)
-    return content
+def composed(*overrides: str) -> Settings:
+    return settings.composed(overrides)
+
+
+def source(chosen: Settings) -> str:
+    """The word that chooses the data."""
+    return chosen.data.target.rpartition(".")[2].lower()
 
 
 @pytest.mark.parametrize(("method", "preset"), list(itertools.product(names("method"), names("preset"))))
 def test_method(method: str, preset: str) -> None:
     config = composed(f"method={method}", f"preset={preset}")
-    assert list(config["methods"]) == [method]
-    assert isinstance(instantiate(config["methods"][method], _convert_="all"), Press)
+    assert list(config.methods) == [method]
+    assert isinstance(instantiate(config.methods[method], _convert_="all"), Press)
 
 
 @pytest.mark.parametrize(("model", "preset"), list(itertools.product(names("model"), names("preset"))))
 def test_model(model: str, preset: str) -> None:
     config = composed(f"model={model}", f"preset={preset}")
-    assert config["model"]["label"] == model
-    assert Protocol.of(config).prompt_limit > 1000
+    assert config.model.label == model
+    assert config.model.prompt_limit > 1000
 
 
 @pytest.mark.parametrize("experiment", names("experiment"))
 def test_experiment(experiment: str) -> None:
     config = composed(f"experiment={experiment}")
-    for settings in config["methods"].values():
-        assert isinstance(instantiate(settings, _convert_="all"), Press)
+    for fields in config.methods.values():
+        assert isinstance(instantiate(fields, _convert_="all"), Press)
 
 
 @pytest.mark.parametrize("data", names("data"))
 def test_data(data: str) -> None:
-    assert composed(f"data={data}")["data"]["source"] == data
+    assert source(composed(f"data={data}")) == data
 
 
 def test_defaults() -> None:
     config = composed()
-    assert (config["model"]["label"], config["budget"], config["data"]["source"]) == ("smollm2", 128, "synthetic")
-    assert list(config["methods"]) == ["echokv"]
-    assert config["preset"]["name"] == "paper"
+    assert (config.model.label, config.budget, source(config)) == ("smollm2", (128,), "synthetic")
+    assert list(config.methods) == ["echokv"]
+    assert config.preset.name == "paper"
 
 
 def test_paper_preset_is_the_published_protocol() -> None:
-    methods = composed("method=[streamingllm,h2o,snapkv,pyramidkv,laq,echokv]")["methods"]
+    methods = composed("method=[streamingllm,h2o,snapkv,pyramidkv,laq,echokv]").methods
     assert {name: methods[name]["granularity"] for name in methods} == {
         "streamingllm": "query_head",
         "h2o": "query_head",
@@ -74,18 +74,18 @@ def test_paper_preset_is_the_published_protocol() -> None:
 
 
 def test_equal_bytes_selects_per_kv_head() -> None:
-    methods = composed("method=[streamingllm,h2o,snapkv,pyramidkv,laq,echokv]", "preset=equal_bytes")["methods"]
+    methods = composed("method=[streamingllm,h2o,snapkv,pyramidkv,laq,echokv]", "preset=equal_bytes").methods
     assert {settings["granularity"] for settings in methods.values()} == {"kv_head"}
     assert methods["pyramidkv"]["total"] == "exact"
     assert methods["h2o"]["queries"] == "all"
 
 
 def test_one_yaml_field_can_be_set_from_the_command_line() -> None:
-    assert composed("methods.echokv.steps=16")["methods"]["echokv"]["steps"] == 16
+    assert composed("methods.echokv.steps=16").methods["echokv"]["steps"] == 16
 
 
 @pytest.mark.parametrize(
-    ("overrides", "source"),
+    ("overrides", "expected"),
     [
         ([], "synthetic"),
         (["model=mistral"], "longbench"),
@@ -94,5 +94,5 @@ def test_one_yaml_field_can_be_set_from_the_command_line() -> None:
         (["experiment=table3", "model=smollm2", "data=jsonl"], "jsonl"),
     ],
 )
-def test_large_models_read_longbench_unless_told_otherwise(overrides: list[str], source: str) -> None:
-    assert composed(*overrides)["data"]["source"] == source
+def test_large_models_read_longbench_unless_told_otherwise(overrides: list[str], expected: str) -> None:
+    assert source(composed(*overrides)) == expected

@@ -17,6 +17,7 @@ from eval import score, status
 from eval.answering import runner
 from eval.console.errors import UserError, printable
 from eval.inputs import data, examples, prompts, subsets
+from eval.inputs.sources.jsonl import Jsonl
 from eval.keeping import store
 from eval.tables import latex
 from tests.test_configs import composed
@@ -105,7 +106,7 @@ def test_a_method_is_a_press_and_nothing_else(marker: Path) -> None:
     for target in ("os.system", "pathlib.Path", "builtins.open", "no.such.thing"):
         config = composed("methods.echokv._target_=" + target)
         with pytest.raises(UserError, match=r"is not a Press|there is no class"):
-            runner.run({**config, "results": "unused"})
+            runner.run(config)
 
 
 def archive(path: Path, members: dict[str, str], link: str | None = None) -> Path:
@@ -136,7 +137,7 @@ def test_paths_in_an_archive_lead_nowhere(tmp_path: Path) -> None:
         data.load_folder(path, "qasper")
     for name in ("../../up", "/etc/passwd", "data/hotpotqa"):
         with pytest.raises(UserError, match="unknown subset"):
-            examples.load({"source": "jsonl", "path": str(path), "prompts": None}, name, None, None)
+            examples.load(Jsonl(path=path), [name], None)
 
 
 def test_links_and_archives_within_an_archive_are_plain_bytes(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ The first word names an experiment of conf/experiment that has an `analysis` sec
 
 import logging
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
@@ -13,6 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from eval.answering.neighbours import giving_way
 from eval.console.errors import UserError, nearest
 from eval.console.mistakes import CONF, command, past_hydra
+
+if TYPE_CHECKING:
+    from eval.planning.settings import Settings
 
 
 def names() -> list[str]:
@@ -23,13 +26,14 @@ def names() -> list[str]:
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
 def app(config: DictConfig) -> None:
-    settings: Any = OmegaConf.to_container(config, resolve=True)
+    from eval.planning.settings import settings  # after Hydra: `--help` must not wait for it
+
     with past_hydra(), giving_way():
-        run(settings)
+        run(settings(config))
 
 
-def run(config: dict[str, Any]) -> None:
-    """Run the analysis that the configuration describes. Raises UserError for an unknown kind."""
+def run(settings: "Settings") -> None:
+    """Run the analysis that the settings describe. Raises UserError where they describe none."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries; what fails in the end is told
     from eval.analysis.ablation import ablation  # after Hydra: `--help` must not wait for torch
     from eval.analysis.dispersion import dispersion
@@ -37,18 +41,19 @@ def run(config: dict[str, Any]) -> None:
     from eval.analysis.overlap import table1
     from eval.analysis.positions import table2
     from eval.analysis.retention import table6
+    from eval.analysis.settings import Dispersion, typed
     from eval.analysis.study import Study
 
-    if "analysis" not in config:
+    if settings.analysis is None:
         raise UserError(f"this experiment is no analysis; name one: {', '.join(names())}")
-    name, kind = config["analysis"]["name"], config["analysis"]["kind"]
-    if kind == "dispersion":  # it makes one study of each level
-        dispersion(config, name)
+    options = typed(settings.analysis)
+    if isinstance(options, Dispersion):  # it makes one study of each level
+        dispersion(settings, options)
         return
-    kinds = {"table1": table1, "table2": table2, "table6": table6, "ablation": ablation, "forensics": forensics}
-    if kind not in kinds:
-        raise UserError(f"analysis.kind is {kind!r}{nearest(str(kind), [*kinds, 'dispersion'])}")
-    kinds[kind](Study.of(name, config))
+    kinds: dict[str, Any] = {
+        "table1": table1, "table2": table2, "table6": table6, "ablation": ablation, "forensics": forensics
+    }  # fmt: skip
+    kinds[settings.analysis["kind"]](Study.of(settings, options))
 
 
 def start() -> None:

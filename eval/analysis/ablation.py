@@ -9,6 +9,7 @@ import pandas as pd
 
 from eval.analysis import figures, report
 from eval.analysis.outcomes import AXES, COLUMNS, VALUES, outcomes
+from eval.analysis.settings import Ablation
 from eval.analysis.study import Study
 from eval.console.errors import UserError
 from eval.scoring import statistics
@@ -16,7 +17,7 @@ from eval.scoring import statistics
 SETTING = ["series", "method", "budget", "x"]
 
 
-def ablation(study: Study) -> None:
+def ablation(study: Study[Ablation]) -> None:
     """Measure, then write the table, its figure and every number.
 
     Raises UserError for a field that a method lacks or a method to compare with that was not run.
@@ -29,7 +30,7 @@ def ablation(study: Study) -> None:
     summary = report.summarise(long, [*SETTING, "measure"], "value").merge(
         _against(rows, bases), on=["method", "budget", "measure"], how="left"
     )
-    label = str(study.settings["label"])
+    label = study.options.label
     budgets = ", ".join(map(str, dict.fromkeys(rows["budget"].dropna())))
     caption = (
         f"{label[0].upper()}{label[1:]}: {study.described}, n={report.count(rows)} examples of "
@@ -37,22 +38,22 @@ def ablation(study: Study) -> None:
         f"Differences are paired, from {' and '.join(dict.fromkeys(bases.values()))}."
     )
     report.write(measured.folder, {study.name: summary, f"{study.name}_examples": rows})
-    report.publish(measured.folder, study.name, layout(summary, label, study.settings["x"] is not None), caption)
+    report.publish(measured.folder, study.name, layout(summary, label, study.options.x is not None), caption)
     figures.ablation(measured.folder, study.name, summary, label, AXES)
 
 
-def _series(study: Study, method: str) -> str:
+def _series(study: Study[Ablation], method: str) -> str:
     """The class of a method's press."""
-    return str(study.config["methods"][method]["_target_"]).split(".")[-1]
+    return str(study.methods[method]["_target_"]).split(".")[-1]
 
 
-def _places(study: Study) -> dict[str, Any]:
+def _places(study: Study[Ablation]) -> dict[str, Any]:
     """Where each method stands on the x axis: the field's value, its own name where no field is varied.
 
     None stands for the budget.
     """
-    field, found = study.settings["x"], {}
-    for method, settings in study.config["methods"].items():
+    field, found = study.options.x, {}
+    for method, settings in study.methods.items():
         if field is None:
             found[method] = method
         elif field not in settings:
@@ -70,11 +71,10 @@ def _said(steps: Sequence[int]) -> str:
     return ",".join(map(str, steps)) or "never"
 
 
-def _bases(study: Study) -> dict[str, str]:
+def _bases(study: Study[Ablation]) -> dict[str, str]:
     """The method that each one is compared with: of those in `analysis.against` the one of its class, or the first."""
-    against = study.settings["against"]
-    named: list[str] = against if isinstance(against, list) else [against]
-    methods = list(study.config["methods"])
+    named = study.options.against
+    methods = list(study.methods)
     for base in named:
         if base not in methods:
             raise UserError(f"analysis.against is {base!r}, which was not run: choose {', '.join(methods)}")

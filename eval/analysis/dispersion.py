@@ -15,27 +15,29 @@ import pandas as pd
 
 from eval.analysis import figures, report
 from eval.analysis.outcomes import VALUES, outcomes
+from eval.analysis.settings import Dispersion
 from eval.analysis.study import Study, loader
 from eval.console.errors import UserError
 from eval.inputs import subsets
+from eval.planning.settings import Settings
 from eval.scoring import statistics
 
 DISPERSED = ("syn_facts", "syn_hops", "syn_summary")  # tasks whose pieces of evidence `data.dispersion` places
 KEYS = ["dataset", "facts", "number"]  # what is the same example at every dispersion
 
 
-def dispersion(config: dict[str, Any], name: str) -> None:
+def dispersion(settings: Settings, options: Dispersion) -> None:
     """Measure every level, then write the table, its figure and every number.
 
     Raises UserError for data that cannot be dispersed or levels out of range.
     """
-    spread, facts = _levels(config)
-    load = loader(config)
+    name = options.name
+    spread, facts = _levels(settings, options)
+    load = loader(settings.model)
     parts, levels = [], []
     for many in facts:
         for far in spread:
-            level = {**config, "data": {**config["data"], "dispersion": far, "facts": many}}
-            study = Study.of(name, level, f"dispersion{far}_facts{many}")
+            study = Study.of(settings.of_data(dispersion=far, facts=many), options, f"dispersion{far}_facts{many}")
             rows, measured = outcomes(study, load)
             parts.append(rows.assign(dispersion=far, facts=many))
             levels.append({"dispersion": far, "facts": many, "folder": measured.folder.name})
@@ -45,7 +47,7 @@ def dispersion(config: dict[str, Any], name: str) -> None:
     by = ["method", "budget", "facts", "dispersion", "measure"]
     summary = report.summarise(long, by, "value")
     overall = report.summarise(long, [key for key in by if key != "facts"], "value").assign(facts="all")
-    changes = pd.DataFrame(_changes(rows, min(spread), max(spread)) + _advantage(rows, config["analysis"], spread))
+    changes = pd.DataFrame(_changes(rows, min(spread), max(spread)) + _advantage(rows, options.compare, spread))
     about = f"{study.described}, n={len(rows[KEYS].drop_duplicates())} examples a dispersion"
     caption = (
         f"Score and evidence retained (%) by dispersion of the evidence: {about}, {', '.join(map(str, facts))} pieces, "
@@ -57,34 +59,21 @@ def dispersion(config: dict[str, Any], name: str) -> None:
     report.write(folder, frames)
     shown = _layout(overall if len(facts) == 1 else whole, changes)
     shown = shown.drop(columns="Pieces") if len(facts) == 1 else shown
-    report.publish(folder, name, shown, caption, _claims(changes, config["analysis"]["compare"]))
+    report.publish(folder, name, shown, caption, _claims(changes, options.compare))
     figures.dispersion(folder, name, summary)
 
 
-def _levels(config: dict[str, Any]) -> tuple[list[float], list[int]]:
-    """The dispersions and the numbers of pieces, ascending. Raises UserError for what is not to be compared."""
-    if config["data"]["source"] != "synthetic":
+def _levels(settings: Settings, options: Dispersion) -> tuple[list[float], list[int]]:
+    """The dispersions and the numbers of pieces, ascending. Raises UserError for data that cannot be dispersed."""
+    if not {"dispersion", "facts"} <= set(settings.data.own):
         raise UserError("dispersion places the evidence itself: it needs data=synthetic")
-    spread, facts = config["analysis"]["dispersions"], config["analysis"]["facts"]
-    for key, value in (("dispersions", spread), ("facts", facts)):
-        if not isinstance(value, list) or not value or not all(map(_number, value)) or len(set(value)) != len(value):
-            raise UserError(f"analysis.{key} is {value!r}; give a list of different numbers")
-    compare = config["analysis"]["compare"]
-    if not isinstance(compare, list) or len(compare) != 2:
-        raise UserError(f"analysis.compare is {compare!r}; name two methods, such as [echokv,laq]")
-    if len(spread) < 2:
-        raise UserError(f"analysis.dispersions is {spread!r}; two at least make a comparison, such as [0,1]")
-    wanted = config["subset"] or config["data"]["subsets"]
-    for task in subsets.expand([wanted] if isinstance(wanted, str) else wanted):
+    for task in subsets.expand(settings.subset or settings.data.subsets or ()):
         if task not in DISPERSED:
             raise UserError(f"the evidence of {task} cannot be dispersed: choose subset={', '.join(DISPERSED)}")
-        if task == "syn_hops" and facts != [2]:
-            raise UserError(f"syn_hops has two pieces of evidence, analysis.facts is {facts}: write analysis.facts=[2]")
-    return sorted(map(float, spread)), sorted(facts)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        if task == "syn_hops" and options.facts != (2,):
+            given = list(options.facts)
+            raise UserError(f"syn_hops has two pieces of evidence, analysis.facts is {given}: write analysis.facts=[2]")
+    return list(map(float, options.dispersions)), list(options.facts)
 
 
 def _changes(rows: pd.DataFrame, narrow: float, wide: float) -> list[dict[str, Any]]:
@@ -99,9 +88,9 @@ def _changes(rows: pd.DataFrame, narrow: float, wide: float) -> list[dict[str, A
     return lines
 
 
-def _advantage(rows: pd.DataFrame, settings: dict[str, Any], spread: Sequence[float]) -> list[dict[str, Any]]:
+def _advantage(rows: pd.DataFrame, compare: Sequence[str], spread: Sequence[float]) -> list[dict[str, Any]]:
     """The advantage of one method over another at each dispersion, and how it changes from narrow to wide."""
-    ours, other = settings["compare"]
+    ours, other = compare
     if not {ours, other} <= set(rows["method"]):
         return []
     lines = []

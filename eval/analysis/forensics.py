@@ -11,6 +11,7 @@ import pandas as pd
 
 from eval.analysis import figures, report
 from eval.analysis.outcomes import outcomes
+from eval.analysis.settings import Forensics
 from eval.analysis.study import Study
 from eval.console.errors import UserError
 from eval.inputs import subsets
@@ -20,22 +21,22 @@ from eval.tables import paper
 SETTING = ["method", "budget"]
 
 
-def forensics(study: Study) -> None:
+def forensics(study: Study[Forensics]) -> None:
     """Measure, then write the ranking, its figure and every number.
 
     The distance is the mean absolute difference over the tasks that were run and are printed in the row.
 
     Raises UserError for a row that is not printed, or prints none of the tasks.
     """
-    address = str(study.settings["row"])
+    address = study.options.row
     published = row(address)
-    names = {example.subset.name for example in study.data.examples}
+    names = {example.subset.name for example in study.examples}
     common = [name for name in published if name in names]
     if not common:
         raise UserError(f"row {address} has none of {', '.join(sorted(names))}: run tasks that it prints")
     rows, measured = outcomes(study)
     ranking = rank(rows, published, common)
-    about = pd.DataFrame([_settings(study.config["methods"][name]) for name in ranking["method"]], dtype=object)
+    about = pd.DataFrame([_settings(study.methods[name]) for name in ranking["method"]], dtype=object)
     ranking = pd.concat([ranking[SETTING], about, ranking.drop(columns=SETTING)], axis=1)
     counts = rows.drop_duplicates(report.EXAMPLE)["dataset"].value_counts()
     caption = (
@@ -99,7 +100,7 @@ def _settings(method: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _notes(study: Study, address: str, ranking: pd.DataFrame) -> list[str]:
+def _notes(study: Study[Forensics], address: str, ranking: pd.DataFrame) -> list[str]:
     """In what the settings cannot be those of the row, whatever their distance."""
     table, _, name = address.partition(":")
     model = {number: model for model, number in paper.TABLE_OF_MODEL.items()}.get(int(table), "mistral")

@@ -22,7 +22,6 @@ from echokv.scores import attention_mass, sum_groups
 from eval.analysis.study import Case, Load, Measured, Study, collect
 from eval.answering.answers import by_scope, decode
 from eval.answering.together import choose
-from eval.console.errors import UserError
 from eval.inputs import evidence
 from eval.planning.plan import Cell
 from eval.scoring import metrics
@@ -32,18 +31,16 @@ COLUMNS = {"score": "score", "retained": "retained (%)", "fidelity": "agreement 
 AXES = {"score": "score (0 to 100)", "retained": "evidence retained (%)", "fidelity": "agreement with oracle (%)"}
 
 
-def outcomes(study: Study, load: Load | None = None) -> tuple[pd.DataFrame, Measured]:
+def outcomes(study: Study[Any], load: Load | None = None) -> tuple[pd.DataFrame, Measured]:
     """Measure what is missing; one line per example and cell, `number` being the example's place in the data.
 
-    Raises UserError for settings out of range.
+    The study's options are those of `Outcomes`.
     """
-    steps = study.settings["steps"]
-    if type(steps) is not int or steps < 1:
-        raise UserError(f"analysis.steps is {steps!r}; give the number of true queries, at least 1")
+    steps = study.options.steps
     measured = collect(study, {"steps": steps}, lambda case: measure(case, study.grid, steps), load=load)
-    edit = study.config["preset"]["edit"]
+    edit = study.plan.preset.edit
     lines = []
-    for number, (example, row) in enumerate(zip(study.data.examples, measured.rows, strict=True)):
+    for number, (example, row) in enumerate(zip(study.examples, measured.rows, strict=True)):
         record = example.record
         for cell in row["cells"]:
             points = metrics.score(cell["pred"], record["answers"], example.subset, record["all_classes"], edit=edit)

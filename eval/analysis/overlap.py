@@ -9,6 +9,7 @@ queries up to step k ("pooled"); "joint" compares the latter with all true queri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -20,6 +21,7 @@ from echokv import Lookahead, Prefill, Selection, Session, Stretch, advance
 from echokv.scores import attention_mass
 from echokv.selection import top_k
 from eval.analysis import figures, report
+from eval.analysis.settings import Overlap
 from eval.analysis.study import Case, Study, collect
 from eval.console.errors import UserError
 from eval.scoring import statistics
@@ -30,7 +32,7 @@ MEASURES = ("overlap", "pooled", "joint")
 Masks = Bool[Tensor, "G n L"]
 
 
-def table1(study: Study) -> None:
+def table1(study: Study[Overlap]) -> None:
     """Measure, then write the table, its figure and every number."""
     presses, budget, shown = study.lookaheads(), study.budget(), _shown(study)
     measured = collect(study, {}, lambda case: measure(case, presses, budget))
@@ -175,7 +177,7 @@ def _gains(rows: pd.DataFrame, first: str, other: str) -> list[dict[str, Any]]:
     return lines
 
 
-def _layout(summary: pd.DataFrame, shown: list[int]) -> pd.DataFrame:
+def _layout(summary: pd.DataFrame, shown: Sequence[int]) -> pd.DataFrame:
     """Steps as columns; under each method of ours what the paper prints for it."""
     lines = []
     for method, part in summary[summary["measure"] == "overlap"].groupby("method", sort=False):
@@ -188,10 +190,8 @@ def _layout(summary: pd.DataFrame, shown: list[int]) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def _shown(study: Study) -> list[int]:
-    shown, longest = study.settings["shown"], max(press.steps for press in study.lookaheads().values())
-    if not isinstance(shown, list) or not shown or any(type(k) is not int or k < 1 for k in shown):
-        raise UserError(f"analysis.shown is {shown!r}; give a list of steps from 1 on, such as [1,3,6,8]")
+def _shown(study: Study[Overlap]) -> Sequence[int]:
+    shown, longest = study.options.shown, max(press.steps for press in study.lookaheads().values())
     if max(shown) > longest:
         name = next(iter(study.lookaheads()))
         raise UserError(
@@ -200,7 +200,7 @@ def _shown(study: Study) -> list[int]:
     return shown
 
 
-def _notes(study: Study, rows: list[dict[str, Any]], presses: dict[str, Lookahead]) -> list[str]:
+def _notes(study: Study[Overlap], rows: list[dict[str, Any]], presses: dict[str, Lookahead]) -> list[str]:
     """What a reader must know to weigh the numbers."""
     notes = []
     if fits := sum(row["fits"] for row in rows):

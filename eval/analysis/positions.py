@@ -23,6 +23,7 @@ from torch import Tensor
 from echokv import Lookahead, Prefill
 from eval.analysis import figures, report
 from eval.analysis.overlap import layer_overlap, oracle
+from eval.analysis.settings import Positions
 from eval.analysis.study import Case, Study, collect, loader
 from eval.console.errors import UserError
 from eval.tables import paper
@@ -30,13 +31,13 @@ from eval.tables import paper
 STRATEGIES = ("locked", "locked_latest", "linear", "linear_prompt", "prompt", "lookahead")
 
 
-def table2(study: Study) -> None:
+def table2(study: Study[Positions]) -> None:
     """Measure, then write the table, its figure and every number."""
     budget = study.budget()
     name, press = _only(study)
     step = _step(study, name, press)
-    load = loader(study.config)
-    if study.settings["layers"] is not None:  # better now than after the work
+    load = loader(study.plan.model)
+    if study.options.layers is not None:  # better now than after the work
         layers(study, load()[0].config.num_hidden_layers)
     measured = collect(study, {"step": step}, lambda case: measure(case, press, budget, step), load=load)
     reached = [row for row in measured.rows if row["overlap"] is not None]
@@ -108,30 +109,27 @@ def moved(filled: Prefill, layer: int, queries: Float[Tensor, "H n D"], step: in
     }
 
 
-def layers(study: Study, count: int) -> list[int]:
+def layers(study: Study[Positions], count: int) -> list[int]:
     """The layers to print: those asked for, else the first, the last and three between. Raises UserError."""
-    asked = study.settings["layers"]
+    asked = study.options.layers
     if asked is None:
         return sorted({min(count - 1, round(part * count / 4)) for part in range(5)})
-    chosen = asked if isinstance(asked, list) else [asked]
-    for layer in chosen:
-        if type(layer) is not int or not 0 <= layer < count:
+    for layer in asked:
+        if not 0 <= layer < count:
             raise UserError(f"analysis.layers names layer {layer!r}; {study.model} has layers 0 to {count - 1}")
-    return chosen
+    return list(asked)
 
 
-def _only(study: Study) -> tuple[str, Lookahead]:
+def _only(study: Study[Positions]) -> tuple[str, Lookahead]:
     presses = study.lookaheads()
     if len(presses) > 1:
         raise UserError(f"table2 takes its workspace from one method, {len(presses)} given: write method=stage1_only")
     return next(iter(presses.items()))
 
 
-def _step(study: Study, name: str, press: Lookahead) -> int:
-    """Raises UserError for a step that the strategies have no meaning at."""
-    step = study.settings["step"]
-    if type(step) is not int or step < 3:
-        raise UserError(f"analysis.step is {step!r}; give a whole number from 3 on: two steps draw the line to it")
+def _step(study: Study[Positions], name: str, press: Lookahead) -> int:
+    """Raises UserError for a step that the lookahead does not make."""
+    step = study.options.step
     if step > press.steps:
         raise UserError(f"step {step} asked for, the lookahead makes {press.steps}: set methods.{name}.steps={step}")
     return step

@@ -15,6 +15,7 @@ import pandas as pd
 from echokv import Lookahead
 from echokv.decoding import alone
 from eval.analysis import figures, report
+from eval.analysis.settings import Retention
 from eval.analysis.study import Case, Study, collect
 from eval.answering.answers import by_scope
 from eval.answering.together import selecting
@@ -26,10 +27,10 @@ from eval.tables import paper
 COLUMNS = {("laq", "W1"): "laq_w", ("echokv", "W1"): "echokv_w1", ("echokv", "W2"): "echokv_w2"}  # of the paper's
 
 
-def table6(study: Study) -> None:
+def table6(study: Study[Retention]) -> None:
     """Measure, then write both tables, the figure and every number."""
-    stand_in = list(subsets.expand(study.settings["stand_in"]))
-    evidence.require(study.data.examples, stand_in)
+    stand_in = list(subsets.expand(study.options.stand_in))
+    evidence.require(study.examples, stand_in)
     measured = collect(study, {"stand_in": sorted(stand_in)}, lambda case: measure(case, study.grid, stand_in))
     lines = flatten(measured.rows)
     rows = pd.concat([lines, _repairs(lines)], ignore_index=True)

@@ -5,29 +5,31 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
-from transformers.utils.logging import disable_progress_bar
 
-from echokv import Lookahead, Needs, Prefill, UsageError, load_model, prefill
+from echokv import Lookahead, Needs, Prefill, UsageError, prefill
+from eval.analysis.settings import Analysis
+from eval.answering.loading import loaded
 from eval.answering.provenance import provenance
-from eval.answering.runner import missing
 from eval.console.errors import UserError
 from eval.console.progress import Reporter
 from eval.inputs import examples
 from eval.inputs.asked import Asked
-from eval.inputs.examples import Data, Example
-from eval.inputs.protocol import Protocol
+from eval.inputs.examples import Example
 from eval.inputs.truncation import Encoded
 from eval.keeping.store import RunKey, Store, check_writable
-from eval.planning.plan import Cell, cells, union_of_needs
+from eval.planning.plan import Cell, Plan, union_of_needs
+from eval.planning.settings import Model, Settings
+from eval.planning.todo import missing
 from eval.tables.build import model_name
 from eval.tables.collect import Run
 from eval.tables.naming import Name
 
+Options = TypeVar("Options", bound=Analysis)
 Load = Callable[[], tuple[Any, Any]]
 
 
@@ -43,40 +45,47 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Study:
-    """The inputs, methods and settings of one analysis.
+class Study(Generic[Options]):
+    """One analysis: what it is of, and its own settings.
 
     part: what its rows are stored under, where an analysis makes several studies; else its own name.
     """
 
-    name: str
-    config: dict[str, Any]
-    data: Data
-    protocol: Protocol
-    grid: list[Cell]
+    plan: Plan
+    options: Options
     part: str
 
     @classmethod
-    def of(cls, name: str, config: dict[str, Any], part: str | None = None) -> Study:
+    def of(cls, settings: Settings, options: Options, part: str | None = None) -> Study[Options]:
         """Raises UserError for data, methods or settings that make no run, as `run.py` does."""
-        data = examples.load(config["data"], config["subset"], config["limit"], config["shard"])
-        protocol = Protocol.of(config)
-        for warning in data.warnings:
+        plan = Plan.of(settings)
+        for warning in plan.data.warnings:
             print(f"note: {warning}", file=sys.stderr)
-        if not data.examples:
-            raise UserError(f"shard {config['shard']} holds no example of these subsets: nothing to measure")
-        return cls(name, config, data, protocol, cells(config, data, protocol), part or name)
+        if not plan.data.examples:
+            raise UserError(f"shard {settings.shard} holds no example of these subsets: nothing to measure")
+        return cls(plan, options, part or options.name)
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The analysis's own settings."""
-        settings: dict[str, Any] = self.config["analysis"]
-        return settings
+    def name(self) -> str:
+        return self.options.name
+
+    @property
+    def examples(self) -> tuple[Example, ...]:
+        return self.plan.data.examples
+
+    @property
+    def grid(self) -> tuple[Cell, ...]:
+        return self.plan.grid
+
+    @property
+    def methods(self) -> dict[str, dict[str, Any]]:
+        """Each method's fields."""
+        return {cell.method: cell.fields for cell in self.grid}
 
     @property
     def model(self) -> str:
         """The model's label."""
-        return str(self.config["model"]["label"])
+        return str(self.plan.model.label)
 
     @property
     def described(self) -> str:
@@ -88,8 +97,8 @@ class Study:
         """Where what the analysis makes of these settings is kept: results/analysis/NAME/DATA/MODEL/PART-HASH."""
         budgets = {cell.budget for cell in self.grid} - {None}
         budget = budgets.pop() if len(budgets) == 1 else None
-        root = Path(self.config["results"]) / "analysis" / self.name
-        return Store(root, RunKey(self.data.name, self.model, part, budget, identity))
+        root = self.plan.results / "analysis" / self.name
+        return Store(root, RunKey(self.plan.data.name, self.model, part, budget, identity))
 
     def budget(self) -> int:
         """The one budget. Raises UserError if there are several."""
@@ -119,21 +128,13 @@ class Measured:
     folder: Path
 
 
-def loader(config: dict[str, Any]) -> Load:
+def loader(model: Model) -> Load:
     """A function that loads the model and its tokenizer when first called."""
-    settings = config["model"]
-    where = {key: settings[key] for key in ("dtype", "device", "attention", "revision", "device_map")}
-
-    @cache
-    def load() -> tuple[Any, Any]:
-        disable_progress_bar()
-        return load_model(settings["name"], **where)
-
-    return load
+    return cache(partial(loaded, model))
 
 
 def collect(
-    study: Study,
+    study: Study[Any],
     identity: dict[str, Any],
     measure: Callable[[Case], dict[str, Any]],
     needs: Needs | None = None,
@@ -150,21 +151,21 @@ def collect(
     key = {"analysis": {"name": study.name, **identity}, "cells": [cell.store.key.identity for cell in study.grid]}
     store = study.place(study.part, key)
     place = Cell(study.name, None, study.grid[0].press, store)
-    todo = [example for example, _ in missing([place], study.data.examples)]
-    total = len(study.data.examples)
+    todo = [example for example, _ in missing([place], study.examples)]
+    total = len(study.examples)
     print(f"{study.part}: {total - len(todo)} of {total} examples are measured, {len(todo)} to do", file=sys.stderr)
     try:
         if todo:
-            check_writable(Path(study.config["results"]))
-            _measure_all(study, store, todo, measure, needs or Needs(), load or loader(study.config))
+            check_writable(study.plan.results)
+            _measure_all(study, store, todo, measure, needs or Needs(), load or loader(study.plan.model))
     except UsageError as error:
         raise UserError(str(error)) from error
-    stored = {name: store.answers(name) for name in examples.by_subset(study.data.examples)}
-    return Measured([stored[example.subset.name][example.id] for example in study.data.examples], store.folder)
+    stored = {name: store.answers(name) for name in examples.by_subset(study.examples)}
+    return Measured([stored[example.subset.name][example.id] for example in study.examples], store.folder)
 
 
 def _measure_all(
-    study: Study,
+    study: Study[Any],
     store: Store,
     todo: Sequence[Example],
     measure: Callable[[Case], dict[str, Any]],
@@ -172,7 +173,7 @@ def _measure_all(
     load: Load,
 ) -> None:
     model, tokenizer = load()
-    made_by = provenance(study.config, model, study.data)
+    made_by = provenance(study.plan.settings, model, study.plan.data)
     undone = 0
     with Reporter(len(todo)) as reporter:
         for example in todo:
@@ -191,7 +192,12 @@ def _measure_all(
 
 
 def _row(
-    study: Study, example: Example, model: Any, tokenizer: Any, measure: Callable[[Case], dict[str, Any]], needs: Needs
+    study: Study[Any],
+    example: Example,
+    model: Any,
+    tokenizer: Any,
+    measure: Callable[[Case], dict[str, Any]],
+    needs: Needs,
 ) -> dict[str, Any]:
     made = case(study, example, model, tokenizer, needs)
     about = {
@@ -205,9 +211,9 @@ def _row(
     return about | measure(made)
 
 
-def case(study: Study, example: Example, model: Any, tokenizer: Any, needs: Needs) -> Case:
+def case(study: Study[Any], example: Example, model: Any, tokenizer: Any, needs: Needs) -> Case:
     """Prepare one example exactly as a run does."""
-    asked = Asked.of(example, study.protocol, model, tokenizer)
+    asked = Asked.of(example, study.plan.protocol, model, tokenizer)
     encoded = asked.encoded
     filled = prefill(model, torch.tensor(encoded.ids), needs, asked.stop_ids, asked.min_new_tokens)
     return Case(example, encoded, filled, tokenizer, asked.max_new_tokens)

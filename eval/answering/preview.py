@@ -10,24 +10,22 @@ from eval.console.errors import UserError, printable
 from eval.inputs.asked import Asked
 from eval.inputs.examples import Example
 from eval.inputs.protocol import Protocol
+from eval.planning.settings import Model
 
 ENDS = 300  # characters shown of each end of a prompt
 IDS = 8  # token ids shown of each end
 
 
-def preview(config: dict[str, Any], protocol: Protocol, examples: Sequence[Example]) -> str:
-    """Prompt ends, token counts, truncation and stop ids of the first `inspect` examples. Loads no weights.
+def preview(model: Model, protocol: Protocol, examples: Sequence[Example]) -> str:
+    """Prompt ends, token counts, truncation and stop ids of the examples. Loads no weights.
 
-    Raises UserError if `inspect` is not a positive number or the tokenizer cannot be had.
+    Raises UserError if the tokenizer cannot be had.
     """
-    number, model = config["inspect"], config["model"]
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise UserError(f"inspect is {number!r}; give a whole number of examples, at least 1")
     try:
-        about, tokenizer = load_tokenizer(model["name"], model["revision"])
+        about, tokenizer = load_tokenizer(model.name, model.revision)
     except UsageError as error:
         raise UserError(str(error)) from error
-    return "\n\n".join(_one(example, protocol, about, tokenizer) for example in examples[:number])
+    return "\n\n".join(_one(example, protocol, about, tokenizer) for example in examples)
 
 
 def _one(example: Example, protocol: Protocol, about: Any, tokenizer: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from eval.inputs.examples import Data
+from eval.planning.settings import Settings
 
 VERSIONS = (
     "torch",
@@ -26,12 +27,12 @@ VERSIONS = (
 )
 
 
-def provenance(config: dict[str, Any], model: Any, inputs: Data) -> dict[str, Any]:
+def provenance(settings: Settings, model: Any, inputs: Data) -> dict[str, Any]:
     """What made an answer: configuration, versions, code, device. Local paths are cut to their last name."""
     cuda = torch.cuda.is_available() and str(model.device).startswith("cuda")
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "config": without_paths({key: value for key, value in config.items() if key != "results"}),
+        "config": without_paths(settings.model_dump(mode="json", by_alias=True, exclude={"results"})),
         "sources": inputs.sources,
         "examples": inputs.sizes,
         "revision": getattr(model.config, "_commit_hash", None),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,41 +18,22 @@ from eval.console.errors import UserError
 from eval.console.progress import Reporter
 from eval.inputs import evidence
 from eval.inputs.asked import Asked
-from eval.inputs.examples import Example, by_subset
+from eval.inputs.examples import Example
 from eval.inputs.protocol import Protocol
 from eval.inputs.truncation import Encoded
 from eval.keeping import selections
 from eval.keeping.selections import Step
-from eval.keeping.store import Store, digest
+from eval.keeping.store import digest
 from eval.planning.plan import Cell, union_of_needs
+from eval.planning.recording import Recording
 
 
 @dataclass(frozen=True)
 class Recorder:
-    """Writes RESULTS/selections/DATA/MODEL/RUN/SUBSET.*.jsonl, and the prompts beside these runs.
+    """Writes RESULTS/selections/DATA/MODEL/RUN/SUBSET.*.jsonl, and the prompts beside these runs."""
 
-    unseen: examples that are answered but whose selections are not stored, each with the cells in question.
-    """
-
-    results: Path
+    recording: Recording
     protocol: Protocol
-    stores: dict[str, Store]
-    unseen: tuple[tuple[Example, list[Cell]], ...]
-
-    @classmethod
-    def of(cls, config: dict[str, Any], grid: Sequence[Cell], examples: Sequence[Example]) -> Recorder | None:
-        """The recorder that `record.selections` asks for, None if it does not.
-
-        Raises UserError for a value other than true and false, and for stored selections of another text.
-        """
-        asked = config["record"]["selections"]
-        if not isinstance(asked, bool):
-            raise UserError(f"record.selections is {asked!r}; give true or false")
-        if not asked:
-            return None
-        results = Path(config["results"])
-        stores = {cell.label: Store(results / selections.FOLDER, cell.store.key) for cell in grid}
-        return cls(results, Protocol.of(config), stores, tuple(_unseen(stores, grid, examples)))
 
     def watch(self, example: Example, asked: Asked, tokenizer: Any, made_by: dict[str, Any]) -> See:
         """What `eval.answering.answers.answers` is to call once it has chosen for all cells."""
@@ -61,25 +41,16 @@ class Recorder:
 
     def complete(self, model: Any, tokenizer: Any, made_by: dict[str, Any]) -> None:
         """Select once more for what is unseen."""
-        if not self.unseen:
+        if not self.recording.unseen:
             return
-        with Reporter(len(self.unseen)) as reporter:
-            for example, grid in self.unseen:
+        with Reporter(len(self.recording.unseen)) as reporter:
+            for example, grid in self.recording.unseen:
                 asked = Asked.of(example, self.protocol, model, tokenizer)
                 needs = union_of_needs(grid)
                 filled = prefill(model, torch.tensor(asked.encoded.ids), needs, asked.stop_ids, asked.min_new_tokens)
                 chosen = [(cell, cell.press.select(filled, cell.budget)) for cell in grid]
                 self._keep(example, asked, tokenizer, made_by, filled, chosen)
                 reporter.advance(example.subset.name)
-
-    def said(self) -> str:
-        """How much room the selections of these cells take."""
-        folders = [store.folder for store in self.stores.values()]
-        files = [path for folder in folders for path in folder.glob("*.jsonl")]
-        prompts = list((folders[0].parent / selections.PROMPTS).glob("*.json"))
-        size, texts = (sum(path.stat().st_size for path in some) / 1e6 for some in (files, prompts))
-        place = folders[0].parent
-        return f"selections of {len(folders)} cells: {size:.2f} MB, and {texts:.2f} MB of prompts, in {place}"
 
     def _keep(
         self,
@@ -104,7 +75,7 @@ class Recorder:
             packed = [selections.pack(step) for step in [*spaces, _step(selections.FINAL, selection)]]
             about = {"_id": example.id, "fingerprint": example.fingerprint, "prompt": name}
             row = {**about, "prompt_tokens": filled.length, "steps": packed}
-            self.stores[cell.label].append(example.subset.name, row, made_by)
+            self.recording.stores[cell.label].append(example.subset.name, row, made_by)
 
     def _prompt(self, example: Example, asked: Asked, tokenizer: Any) -> str:
         """Store the prompt if it is not there, and return its name."""
@@ -113,7 +84,7 @@ class Recorder:
         pieces = selections.cut(encoded.text, _ends(encoded, tokenizer))
         content = {"pieces": pieces, "evidence": _ranges(found.tokens if found else ())}
         name = digest([encoded.ids, content["evidence"]])
-        folder = next(iter(self.stores.values())).folder.parent / selections.PROMPTS
+        folder = self.recording.place / selections.PROMPTS
         path = folder / f"{name}.json"
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
@@ -121,22 +92,6 @@ class Recorder:
             scratch.write_text(json.dumps(content), encoding="utf-8")
             os.replace(scratch, path)
         return name
-
-
-def _unseen(
-    stores: dict[str, Store], grid: Sequence[Cell], examples: Sequence[Example]
-) -> Iterator[tuple[Example, list[Cell]]]:
-    for subset, group in by_subset(examples).items():
-        stored = [(cell, cell.store.answers(subset), stores[cell.label].answers(subset)) for cell in grid]
-        for example in group:
-            cells = []
-            for cell, answers, kept in stored:
-                if example.id not in kept:
-                    cells += [cell] if example.id in answers else []
-                elif kept[example.id]["fingerprint"] != example.fingerprint:
-                    raise UserError(f"{stores[cell.label].folder} holds selections of another text: move it away")
-            if cells:
-                yield example, cells
 
 
 def _step(name: str, selection: Selection) -> Step:

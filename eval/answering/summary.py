@@ -1,4 +1,4 @@
-"""The table printed after a run: what each cell scored, stored and cost."""
+"""The table printed after a run: what each cell scored and stored, and what answering cost."""
 
 from __future__ import annotations
 
@@ -16,38 +16,58 @@ from eval.planning.plan import Cell
 from eval.scoring.memory import points
 from eval.scoring.metrics import Edit
 
-COSTS = {  # row title -> (field of an answer, divisor, decimals)
+Answers = Sequence[dict[str, Any]]
+
+OWN = {  # row title -> (field of an answer, divisor, decimals)
     "KV entries stored": ("entries", 1, 0),
     "KV stored, MB": ("bytes", 1e6, 2),
-    "prefill, s": ("prefill_seconds", 1, 2),
     "selection, s": ("selection_seconds", 1, 2),
+}
+ALONE = {  # a row's own only where it is answered alone
+    "prefill, s": ("prefill_seconds", 1, 2),
     "decoding, s": ("decode_seconds", 1, 2),
     "peak memory, MB": ("peak_bytes", 1e6, 0),
 }
 
 
 def summary(grid: Sequence[Cell], examples: Sequence[Example], edit: Edit, model: str, results: Path) -> str:
-    """Scores (0 to 100) ± standard error per subset and on average, and mean cost per answer, one column a cell."""
+    """Scores (0 to 100) ± standard error per subset and on average, and mean cost per answer, one column a cell.
+
+    Seconds and memory of a batch are no cell's own: they stand in one line below, unless all was answered row by row.
+    """
     groups = by_subset(examples)
-    columns = {cell.label: _column(cell, groups, edit, results) for cell in grid}
-    counts = sorted({len(group) for group in groups.values()})
-    frame = pd.DataFrame(columns)
-    width = shutil.get_terminal_size((120, 24)).columns
-    head = (
-        f"{model}: score ± standard error, n = {'-'.join(map(str, counts))} per task. Costs are means per answer; the "
-        "prefill is shared, a batch's time is divided among its rows, its peak is that of all."
-    )
-    return f"\n{head}\n\n{frame.to_string(line_width=width)}\n"
+    found = {cell.label: _found(cell, groups) for cell in grid}
+    every = [answer for answers in found.values() for some in answers.values() for answer in some]
+    alone = bool(every) and all(answer.get("alone") for answer in every)
+    columns = {
+        cell.label: {
+            **_scores(groups, found[cell.label], edit, results),
+            **_costs([answer for some in found[cell.label].values() for answer in some], alone),
+        }
+        for cell in grid
+    }
+    counts = "-".join(map(str, sorted({len(group) for group in groups.values()})))
+    head = f"{model}: score ± standard error, n = {counts} per task; costs are means per answer."
+    table = pd.DataFrame(columns).to_string(line_width=shutil.get_terminal_size((120, 24)).columns)
+    return "\n".join(["", head, "", table, "", *([] if alone or not every else [_of_batches(every)])])
 
 
-def _column(cell: Cell, groups: dict[str, list[Example]], edit: Edit, results: Path) -> dict[str, str]:
-    column: dict[str, str] = {}
-    means, errors, every = [], [], []
+def _found(cell: Cell, groups: dict[str, list[Example]]) -> dict[str, list[dict[str, Any]]]:
+    """Per subset the stored answers to the examples."""
+    found = {}
     for name, group in groups.items():
         stored = cell.store.answers(name)
-        found = [(example, stored[example.id]) for example in group if example.id in stored]
-        every += [answer for _, answer in found]
-        scores = points(results / "scores", group[0].subset, [answer for _, answer in found], edit)
+        found[name] = [stored[example.id] for example in group if example.id in stored]
+    return found
+
+
+def _scores(
+    groups: dict[str, list[Example]], found: dict[str, list[dict[str, Any]]], edit: Edit, results: Path
+) -> dict[str, str]:
+    column: dict[str, str] = {}
+    means, errors = [], []
+    for name, group in groups.items():
+        scores = points(results / "scores", group[0].subset, found[name], edit)
         error = stdev(scores) / sqrt(len(scores)) if len(scores) > 1 else float("nan")
         column[name] = _with_error(fmean(scores), error) if scores else "missing"
         means += [fmean(scores)] if scores else []
@@ -57,14 +77,34 @@ def _column(cell: Cell, groups: dict[str, list[Example]], edit: Edit, results: P
         if len(means) == len(groups)
         else "missing"
     )
-    for title, (field, divisor, decimals) in COSTS.items():
-        column[title] = _mean(every, field, divisor, decimals)
     return column
+
+
+def _costs(answers: Answers, alone: bool) -> dict[str, str]:
+    titles = OWN | ALONE if alone else OWN
+    column = {
+        title: f"{_mean(answers, field) / divisor:,.{decimals}f}" if answers else "missing"
+        for title, (field, divisor, decimals) in titles.items()
+    }
+    if alone and answers:
+        seconds = sum(answer["decode_seconds"] for answer in answers)
+        column["tokens per second"] = f"{sum(answer['new_tokens'] for answer in answers) / seconds:.1f}"
+    return column
+
+
+def _of_batches(answers: Answers) -> str:
+    """What rows decoded together cost together."""
+    decoding = fmean(answer["decode_seconds"] * answer["rows"] for answer in answers)
+    return (
+        f"Rows are answered together: prefill {_mean(answers, 'prefill_seconds'):.2f} s, a batch of "
+        f"{_mean(answers, 'rows'):.0f} rows decodes in {decoding:.2f} s, peak memory "
+        f"{_mean(answers, 'peak_bytes') / 1e6:,.0f} MB; cost=true measures each row by itself.\n"
+    )
+
+
+def _mean(answers: Answers, field: str) -> float:
+    return fmean(answer[field] for answer in answers)
 
 
 def _with_error(mean: float, error: float) -> str:
     return f"{mean:.1f} ± {error:.1f}" if error == error else f"{mean:.1f}"
-
-
-def _mean(answers: Sequence[dict[str, Any]], field: str, divisor: float, decimals: int) -> str:
-    return f"{fmean(answer[field] for answer in answers) / divisor:,.{decimals}f}" if answers else "missing"

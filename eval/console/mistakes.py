@@ -5,7 +5,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import (
@@ -16,10 +18,11 @@ from hydra.errors import (
 )
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
 from eval.console import signals
 from eval.console.errors import UserError, nearest
+from eval.console.overrides import quoted
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -42,6 +45,7 @@ def past_hydra() -> Iterator[None]:
 def command(app: Callable[[], None]) -> int:
     """Run a command of Hydra's and return its exit status: 1 with one line for a mistake, 130 or 143 for a signal."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here, not to Hydra's printer
+    sys.argv[1:] = quoted(sys.argv[1:])
     try:
         with signals.caught():
             app()
@@ -74,6 +78,10 @@ def explain(error: BaseException) -> str | None:
         return f"cannot read '{error.override}': write name=value, and lists as name=[a,b]"
     if isinstance(error, ConfigCompositionException) and (message := _of_an_override(error)):
         return message
+    if isinstance(error, InterpolationResolutionError) and (wanted := re.search(r"key '([^']+)' not", str(error))):
+        return f"{error.full_key} is taken from {wanted[1]}, which no chosen YAML sets: give {error.full_key}=VALUE"
+    if isinstance(error, ValueError) and "Config group override" in str(error):
+        return "model, data and preset are each chosen by the name of a YAML: null is none, write model=smollm2"
     if isinstance(error, HydraException | OmegaConfBaseException):
         return " ".join(str(error).split())
     return None
@@ -130,14 +138,39 @@ def _groups() -> set[str]:
 
 
 def _unknown_key(key: str, missing: str, add: str) -> str:
-    if "." not in key:
+    group, _, field = key.partition(".")
+    if not field:
         known = {str(name) for name in OmegaConf.load(CONF / "config.yaml")} - {"defaults", "hydra"} | _groups()
-        return f"unknown setting '{key}'{nearest(key, known)}"
-    group = key.split(".")[0]
+        deeper = [] if get_close_matches(key, known, cutoff=0.8) else _one_level_down(key)
+        return f"unknown setting '{key}'" + (f"; did you mean {', '.join(deeper)}?" if deeper else nearest(key, known))
     if group == "methods" and add and missing.count(".") > 1:
         return f"unknown setting '{key}': the method's YAML has no such field; if its class has it, {add} adds it"
     if group == "methods":
         return f"unknown setting '{key}': the method is not chosen by method="
     # An analysis is described by an experiment; every other group of settings has a folder of its own.
     folder = "experiment" if group == "analysis" else group
-    return f"unknown setting '{key}': no such field in the chosen conf/{folder}/*.yaml"
+    having = [path.stem for path in sorted((CONF / group).glob("*.yaml")) if field in _content(path)]
+    other = f"; {group}={having[0]} has it" if group == "data" and having else ""
+    return f"unknown setting '{key}': no such field in the chosen conf/{folder}/*.yaml{other}"
+
+
+def _one_level_down(field: str) -> list[str]:
+    """The settings of a group or a method that have this name: model.device of device."""
+    found = [f"{group}.{field}" for group in ("model", "record", "data", "preset") if field in _fields(group)]
+    of_methods = (item for path in sorted((CONF / "method").glob("*.yaml")) for item in _content(path).items())
+    return found or [f"methods.{name}.{field}" for name, own in of_methods if field in own][:3]
+
+
+def _fields(group: str) -> set[str]:
+    whole: Any = OmegaConf.load(CONF / "config.yaml")
+    return set(whole.get(group) or {}).union(*map(_content, (CONF / group).glob("*.yaml"))) - {
+        "model",
+        "defaults",
+        "name",
+    }
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """The fields of a YAML, without the class that it names."""
+    found: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    return {name: value for name, value in found.items() if name != "_target_"} if isinstance(found, dict) else {}

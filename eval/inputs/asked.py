@@ -27,17 +27,17 @@ class Asked:
 
         Raises UserError for an empty prompt or one that leaves no positions for its answer.
         """
-        subset = example.subset
+        subset, positions = example.subset, model.config.max_position_embeddings
         encoded = encode(
             example.prompt,
             tokenizer,
-            limit=protocol.prompt_limit,
+            limit=protocol.prompt_limit or max(2, positions - subset.max_new_tokens),
             chat=protocol.in_chat(subset),
-            order=protocol.truncation,  # type: ignore[arg-type]
+            order=protocol.truncation,
             template_options=protocol.template_options,
-            control_text=protocol.control_text,  # type: ignore[arg-type]
+            control_text=protocol.control_text,
         )
-        length, positions = len(encoded.ids), model.config.max_position_embeddings
+        length = len(encoded.ids)
         if not length:
             raise UserError(f"the prompt of {example.id} ({subset.name}) is empty")
         if length + subset.max_new_tokens > positions:

@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
@@ -88,15 +89,31 @@ def longbench(
     cache: str | Path | None = None,
     endpoint: str | None = None,
 ) -> Loaded:
-    """Read a subset from the hub's `data.zip`, downloaded once into the hub's cache.
+    """Read a subset from the hub's `data.zip`, as `archive` finds it.
+
+    Raises:
+        UserError: as `archive`, and for bad content.
+    """
+    path = archive(repository, revision, cache, endpoint)
+    return from_archive(path, subset, repository)
+
+
+def from_archive(path: Path, subset: str, repository: str) -> Loaded:
+    """Read a subset from the hub's archive; its `source` names the commit."""
+    commit = path.parent.name  # .../snapshots/COMMIT/data.zip
+    return _from_zip(path, subset, f"{repository}@{commit}")
+
+
+def archive(repository: str, revision: str, cache: str | Path | None = None, endpoint: str | None = None) -> Path:
+    """The hub's `data.zip`, downloaded once into the hub's cache.
 
     Args:
-        revision: branch, tag or commit; the commit it stood for is part of the result's `source`.
+        revision: branch, tag or commit.
         cache: folder of the hub's cache, None for the usual one.
         endpoint: address of the hub, None for the usual one or the environment's HF_ENDPOINT.
 
     Raises:
-        UserError: the hub cannot be reached or lacks the revision and the cache has no copy; bad content.
+        UserError: the hub cannot be reached or lacks the revision and the cache has no copy.
     """
     from huggingface_hub import hf_hub_download
 
@@ -110,8 +127,7 @@ def longbench(
             f"cannot get data.zip of {repository} at {revision} ({type(error).__name__}: {reason}); "
             "check network, revision and HF_ENDPOINT, or use a local copy: data=jsonl data.path=FOLDER_OR_ZIP"
         ) from error
-    commit = Path(path).parent.name  # .../snapshots/COMMIT/data.zip
-    return _from_zip(Path(path), subset, f"{repository}@{commit}")
+    return Path(path)
 
 
 def parse_records(content: bytes, origin: str) -> list[Record]:
@@ -229,15 +245,22 @@ def _from_zip(path: Path, subset: str, source: str) -> Loaded:
         raise UserError(f"{path}: not a readable zip ({error}); download it again") from error
     if len(content) > MEMBER_LIMIT:
         raise UserError(f"{path}: {names[0]} unpacks to more than {MEMBER_LIMIT >> 20} MiB; not LongBench's")
-    with path.open("rb") as stream:
-        digest = _digest(stream.read)
-    return _loaded(content, f"{source}:{names[0]}", digest, subset)
+    return _loaded(content, f"{source}:{names[0]}", digest_of(path), subset)
 
 
-def _digest(read: Callable[[int], bytes]) -> str:
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, read once for all subsets of an archive."""
+    about = path.stat()
+    return _digest(path, about.st_size, about.st_mtime_ns)
+
+
+@cache
+def _digest(path: Path, size: int, changed: int) -> str:
+    """size, changed: another file at the same place has others."""
     total = sha256()
-    while block := read(1 << 20):
-        total.update(block)
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            total.update(block)
     return total.hexdigest()
 
 

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal
 
-from eval.console.errors import UserError
+from eval.console.fields import Section
 from eval.inputs.subsets import Subset
 from eval.inputs.truncation import ControlText, Order
-from eval.scoring.metrics import Edit
 
-RULES = {  # a preset's fields that name a rule; `edit` is for the scores of what a run answers
-    "chat": ("none", "official", "all"),
-    "truncation": get_args(Order),
-    "stop": ("tokenizer", "checkpoint", "official"),
-    "min_length": ("none", "official", "all"),
-    "control_text": get_args(ControlText),
-    "edit": get_args(Edit),
-}
+Where = Literal["none", "official", "all"]
 
 
-@dataclass(frozen=True)
-class Protocol:
-    """How a record becomes a prompt and when its answer ends.
+class Rules(Section):
+    """The rules that a preset names.
 
     chat: which subsets go into the model's chat template: none, those of LongBench's rule, all.
     stop: which tokens end an answer: the end that the tokenizer names, alone; those that the checkpoint's generation
@@ -31,12 +21,20 @@ class Protocol:
     control_text: what a record's text that spells a control token becomes (truncation.py).
     """
 
-    chat: str
-    truncation: str
-    stop: str
-    min_length: str
-    control_text: str
-    prompt_limit: int
+    chat: Where
+    truncation: Order
+    stop: Literal["tokenizer", "checkpoint", "official"]
+    min_length: Where
+    control_text: ControlText
+
+
+class Protocol(Rules):
+    """How a record becomes a prompt and when its answer ends.
+
+    prompt_limit: most tokens of a prompt, None for all positions that its answer leaves.
+    """
+
+    prompt_limit: int | None
     template_options: dict[str, Any]
 
     def in_chat(self, subset: Subset) -> bool:
@@ -52,14 +50,7 @@ class Protocol:
         return int(self.min_length == "all" or (self.min_length == "official" and subset.newline_stop))
 
     @classmethod
-    def of(cls, config: dict[str, Any]) -> Protocol:
-        """Raises UserError for a value that names no rule, and for a prompt limit that is no number of tokens."""
-        preset, model = config["preset"], config["model"]
-        for field, allowed in RULES.items():
-            if preset.get(field) not in allowed:
-                raise UserError(f"preset.{field} is {preset.get(field)!r}; use {', '.join(allowed)}")
-        limit = model["prompt_limit"]
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 2:
-            raise UserError(f"model.prompt_limit is {limit!r}; give a whole number of tokens, at least 2")
-        rules = {field: preset[field] for field in RULES if field != "edit"}
-        return cls(**rules, prompt_limit=limit, template_options=model["template_options"])
+    def of(cls, rules: Rules, prompt_limit: int | None, template_options: dict[str, Any]) -> Protocol:
+        """The rules of a preset, for a model."""
+        named = {name: getattr(rules, name) for name in Rules.model_fields}
+        return cls(**named, prompt_limit=prompt_limit, template_options=template_options)

@@ -70,7 +70,9 @@ class Store:
         _refuse_other_archive(self.folder, key.identity)
 
     def answers(self, subset: str) -> dict[str, dict[str, Any]]:
-        """Every stored answer of a subset by `_id`, as it was appended; of two for one example the first file's counts.
+        """Every stored answer of a subset by `_id`, as it was appended.
+
+        Of two for one example the one measured alone counts, or else that of the first file.
 
         Raises UserError for a line, other than a torn last one, that is not an answer.
         """
@@ -112,7 +114,7 @@ class Store:
 
 
 def stored(folder: Path, subset: str) -> dict[str, dict[str, Any]]:
-    """Every answer of a subset in a run's folder by `_id`, `readable`; of two for one example the first file's counts.
+    """Every answer of a subset in a run's folder by `_id`, `readable`; of two for one example as `Store.answers`.
 
     Raises UserError for a line, other than a torn last one, that is not an answer, and for two answers to one
     `_id` with different texts.
@@ -178,6 +180,8 @@ def _by_id(folder: Path, subset: str, parse: Callable[[str], Any]) -> dict[str, 
                     f"{path} and another file answer {answer['_id']!r} for different texts or subset settings; "
                     "move the older one away"
                 )
+            if answer.get("alone") and not first.get("alone"):  # its costs are its own
+                found[answer["_id"]] = answer
     return found
 
 

@@ -1,8 +1,8 @@
-"""From a composed configuration to what will run: cells of method and budget, each with its store."""
+"""From typed settings to what will run: a frozen plan, of which each room is handed what it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -14,9 +14,11 @@ from hydra.utils import get_class, instantiate
 from echokv import Needs, Press, UsageError
 from eval.console.errors import UserError
 from eval.console.foreign import blamed
+from eval.inputs import examples, sources
 from eval.inputs.examples import Data
 from eval.inputs.protocol import Protocol
 from eval.keeping.store import RunKey, Store
+from eval.planning.settings import Model, Preset, Settings
 
 
 @dataclass(frozen=True)
@@ -32,37 +34,103 @@ class Cell:
     def label(self) -> str:
         return self.method if self.budget is None else f"{self.method} {self.budget}"
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The method's settings."""
+        fields: dict[str, Any] = self.store.key.identity["method"]
+        return fields
 
-def cells(config: dict[str, Any], data: Data, protocol: Protocol) -> list[Cell]:
+
+@dataclass(frozen=True)
+class Answering:
+    """How answers are made.
+
+    rows: at most so many are decoded as one batch; None is all of one example.
+    graphs: decode steps are recorded as CUDA graphs.
+    alone: every row has a prefill and a batch of its own, so that its costs are its own.
+    """
+
+    rows: int | None
+    graphs: bool
+    alone: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run: `settings` is what was asked for, the rest what that means here.
+
+    grid: the cells, method by method.
+    """
+
+    settings: Settings
+    data: Data
+    protocol: Protocol
+    grid: tuple[Cell, ...]
+    answering: Answering
+
+    @classmethod
+    def of(cls, settings: Settings) -> Plan:
+        """Read the examples and find the place of each cell's answers.
+
+        Raises UserError for settings, data or budgets that make no run.
+        """
+        model, preset = settings.model, settings.preset
+        protocol = Protocol.of(preset, model.prompt_limit, model.template_options)
+        data = read(settings)
+        rows = None if settings.decode_rows == "auto" else settings.decode_rows
+        answering = Answering(1 if settings.cost else rows, settings.decode_graph, settings.cost)
+        return cls(settings, data, protocol, tuple(cells(settings, data, protocol)), answering)
+
+    @property
+    def model(self) -> Model:
+        return self.settings.model
+
+    @property
+    def preset(self) -> Preset:
+        return self.settings.preset
+
+    @property
+    def results(self) -> Path:
+        return self.settings.results
+
+
+def read(settings: Settings) -> Data:
+    """The examples of a run. Raises UserError for unknown subsets and missing or malformed data."""
+    chosen = settings.data
+    source = sources.made(chosen.target, chosen.own)
+    wanted = settings.subset or chosen.subsets or source.subsets()
+    return examples.load(source, wanted, settings.limit, settings.shard, chosen.prompts)
+
+
+def cells(settings: Settings, data: Data, protocol: Protocol) -> list[Cell]:
     """Every method at every budget. Raises UserError for settings or budgets a method has no meaning for."""
     made = []
-    for name, settings in _methods(config).items():
-        press = _press(name, settings)
-        for budget in [None] if not press.takes_budget else budgets(config["budget"]):
+    for name, fields in _methods(settings).items():
+        press = _press(name, fields)
+        for budget in [None] if not press.takes_budget else settings.budget:
             try:
                 if budget is not None:
                     with blamed(f"method {name}", UsageError):
                         press.check(budget)
             except UsageError as error:
                 raise UserError(str(error)) from error
-            made.append(Cell(name, budget, press, _store(config, data, protocol, name, budget)))
+            made.append(Cell(name, budget, press, _store(settings, data, protocol, name, budget)))
     return made
 
 
-def _methods(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _methods(settings: Settings) -> Mapping[str, dict[str, Any]]:
     """The chosen methods' settings. Raises UserError if there are none, or if a method's YAML put them elsewhere."""
-    if astray := config.get("method"):  # where Hydra puts a YAML that names no package
+    if astray := settings.method:  # where Hydra puts a YAML that names no package
         files = [f"{name}.yaml" for name, content in astray.items() if isinstance(content, dict)]
         raise UserError(f"{', '.join(files) or 'a YAML'} of conf/method: its first line must be '# @package methods'")
-    methods: dict[str, dict[str, Any]] = config.get("methods") or {}
-    if not methods:
+    if not settings.methods:
         raise UserError("no method is chosen; give method=snapkv, or several as method=[snapkv,echokv]")
-    for name, settings in methods.items():
-        if not isinstance(settings, dict) or "_target_" not in settings:
+    for name, fields in settings.methods.items():
+        if not isinstance(fields, dict) or "_target_" not in fields:
             raise UserError(
                 f"methods.{name} names no class: choose the method by method=, or write _target_: CLASS into its YAML"
             )
-    return methods
+    return settings.methods
 
 
 def _press(name: str, settings: dict[str, Any]) -> Press:
@@ -85,43 +153,26 @@ def _press(name: str, settings: dict[str, Any]) -> Press:
     return press
 
 
-def budgets(value: Any) -> list[int]:
-    """One budget or a list of them. Raises UserError unless they are whole numbers of at least 1."""
-    values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    for one in values:
-        if isinstance(one, bool) or not isinstance(one, int) or one < 1:
-            raise UserError(f"budget is {one!r}; give a whole number of tokens per head, at least 1")
-    if not values:
-        raise UserError("budget is an empty list; give a number such as 128")
-    return list(dict.fromkeys(values))
-
-
-def _store(config: dict[str, Any], data: Data, protocol: Protocol, method: str, budget: int | None) -> Store:
-    model = config["model"]
-    identity = {
+def _store(settings: Settings, data: Data, protocol: Protocol, method: str, budget: int | None) -> Store:
+    model = settings.model
+    identity: dict[str, Any] = {
         "data": data.identity,
-        "model": {**_weights(model), "dtype": model["dtype"], "attention": model["attention"]},
-        "method": {"name": method, **config["methods"][method]},
+        "model": {**_weights(model), "dtype": model.dtype, "attention": model.attention},
+        "method": {"name": method, **settings.methods[method]},
         "budget": budget,
-        "protocol": vars(protocol),
+        "protocol": protocol.model_dump(),
     }
-    if model["dtype"] not in ("float32", "float64"):
+    if model.dtype not in ("float32", "float64"):
         # In half precision a near tie may fall differently in a batch of another size.
-        identity["decode_rows"] = config["decode_rows"]
-    return Store(_root(config["results"]), RunKey(data.name, model["label"], method, budget, identity))
+        identity["decode_rows"] = 1 if settings.cost else settings.decode_rows
+    return Store(settings.results, RunKey(data.name, str(model.label), method, budget, identity))
 
 
-def _root(results: Any) -> Path:
-    if not isinstance(results, str) or not results.strip():
-        raise UserError(f"results is {results!r}; name a folder, such as results=./results")
-    return Path(results)
-
-
-def _weights(model: dict[str, Any]) -> dict[str, Any]:
+def _weights(model: Model) -> dict[str, Any]:
     """Name and revision; of a local folder its last name and a digest of what lies in it, never its path."""
-    folder = Path(str(model["name"])).expanduser()
+    folder = Path(model.name).expanduser()
     if not folder.exists():
-        return {"name": model["name"], "revision": model["revision"]}
+        return {"name": model.name, "revision": model.revision}
     files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
     content = [f"{file.name} {file.stat().st_size}" for file in files]
     config = folder / "config.json"

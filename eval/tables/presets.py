@@ -8,11 +8,11 @@ from typing import Any, cast
 from omegaconf import OmegaConf
 
 from eval.console.errors import UserError
-from eval.inputs.protocol import RULES
+from eval.inputs.protocol import Rules
 from eval.inputs.subsets import CONF
 from eval.scoring.metrics import Edit
 
-_RULES = tuple(rule for rule in RULES if rule != "edit")
+_RULES = tuple(Rules.model_fields)
 
 
 def edit_of(preset: str) -> Edit:

@@ -46,7 +46,7 @@ def kvpress(bench: Bench) -> Measured:
             model=weights(bench),
             dtype=str(bench.model.dtype).removeprefix("torch."),
             device=str(bench.model.device),
-            attention=bench.settings["attention"],
+            attention=bench.settings.attention,
             threads=torch.get_num_threads(),
         )
         print(f"{'':9}  beside it: {', '.join(' '.join(pair) for pair in made.items())}", flush=True)

@@ -19,6 +19,7 @@ TASKS = ("syn_fact", "syn_code")
 def analysis(bench: Bench) -> Measured:
     """Table 1's measurement of one synthetic example over one EchoKV answer to it, each with its prefill."""
     from eval.analysis import overlap  # here, for pandas would count for every peak of memory measured before
+    from eval.analysis.settings import typed
     from eval.analysis.study import Study, case
     from eval.inputs.asked import Asked
     from eval.planning.plan import union_of_needs
@@ -26,8 +27,9 @@ def analysis(bench: Bench) -> Measured:
     tokenizer, budget = _tokenizer(bench, "analysis"), bench.budgets[0]
     chosen = [f"data.length={max(LEAST, bench.length)}", "subset=syn_fact", "limit=1", "data.records=1"]
     config = composed(bench.options, "experiment=table1", "data=synthetic", *chosen, f"budget={budget}")
-    study = Study.of("table1", config)
-    (example,) = study.data.examples
+    assert config.analysis is not None
+    study = Study.of(config, typed(config.analysis))
+    (example,) = study.examples
     echokv = [cell for cell in bench.cells(["echokv"]) if cell.budget == budget]
 
     def measure() -> None:
@@ -35,7 +37,7 @@ def analysis(bench: Bench) -> Measured:
         overlap.measure(made, study.lookaheads(), budget)
 
     def answer() -> None:
-        run(Asked.of(example, study.protocol, bench.model, tokenizer), echokv, bench.model, bench.graphs)
+        run(Asked.of(example, study.plan.protocol, bench.model, tokenizer), echokv, bench.model, bench.graphs)
 
     trim()
     ratio = shortest(measure) / shortest(answer)
@@ -80,15 +82,13 @@ def halves(bench: Bench) -> Measured:
 
 def _examples(bench: Bench) -> Iterator[tuple[Any, Any]]:
     """Synthetic examples of short answers, with the protocol they are asked under."""
-    from eval.inputs import examples
-    from eval.inputs.protocol import Protocol
+    from eval.planning.plan import Plan
 
     wanted = [f"data.length={bench.options.synthetic}", f"subset=[{','.join(TASKS)}]"]
     config = composed(bench.options, "data=synthetic", *wanted, f"data.records={bench.options.examples}")
-    protocol = Protocol.of(config)
-    data = examples.load(config["data"], config["subset"], config["limit"], config["shard"])
-    for example in data.examples:
-        yield example, protocol
+    plan = Plan.of(config)
+    for example in plan.data.examples:
+        yield example, plan.protocol
 
 
 def _tokenizer(bench: Bench, part: str) -> Any:

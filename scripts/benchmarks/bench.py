@@ -10,21 +10,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from echokv import Needs, Prefill, Press, Selection, Session, UsageError, decode_rows, embedded, load_model, prefill
+from echokv import Needs, Prefill, Press, Selection, Session, UsageError, decode_rows, embedded, prefill
 from echokv.graphs import check_graphs, cuda_graph
 from echokv.models import DTYPES, device_named
 from eval.answering.answers import Task, answers
+from eval.answering.loading import loaded
 from eval.answering.measure import Meter
 from eval.console.errors import UserError
-from eval.console.mistakes import CONF
 from eval.inputs.asked import Asked
 from eval.inputs.truncation import Encoded
 from eval.planning.plan import Cell
+from eval.planning.settings import Model, Settings
+from eval.planning.settings import composed as settings_of
 
 from .measured import trim
 
@@ -52,7 +52,7 @@ class Bench:
     model: Any
     tokenizer: Any
     presses: dict[str, Press]
-    settings: dict[str, Any]
+    settings: Model
     options: Any
     graphs: bool = False
     _answered: dict[tuple[str, ...], list[Answered]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Bench:
     def of(cls, options: Any) -> Bench:
         """Load what the command line asks for. Raises UserError and UsageError for the user's mistakes."""
         config = composed(options, f"method=[{','.join(METHODS)}]")
-        settings = config["model"]
+        settings = config.model
         model, tokenizer = load(settings, options.random)
         positions = model.config.max_position_embeddings
         longest = max(options.length + options.tokens, *options.lengths)
@@ -70,13 +70,13 @@ class Bench:
             raise UserError(
                 f"{longest} tokens asked for; the model has {positions} positions: lower --length, --lengths"
             )
-        presses = {name: instantiate(fields, _convert_="all") for name, fields in config["methods"].items()}
+        presses = {name: instantiate(fields, _convert_="all") for name, fields in config.methods.items()}
         for press in presses.values():
             for budget in options.budgets if press.takes_budget else []:
                 press.check(budget)
-        if config["decode_graph"]:
+        if config.decode_graph:
             check_graphs(model)
-        return cls(model, tokenizer, presses, settings, options, config["decode_graph"])
+        return cls(model, tokenizer, presses, settings, options, config.decode_graph)
 
     @property
     def length(self) -> int:
@@ -154,21 +154,17 @@ def run(asked: Asked, cells: Sequence[Cell], model: Any, graphs: bool) -> list[d
     return [answer for _, _, answer in answers([Task(asked, cells)], model, None, graphs)]
 
 
-def composed(options: Any, *overrides: str) -> dict[str, Any]:
-    """The configuration under the preset of equal bytes, with the command line's model and settings."""
-    chosen = [*overrides, f"model={options.model}", "preset=equal_bytes", *options.set]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config: Any = OmegaConf.to_container(compose("config", chosen), resolve=True)
-    return dict(config)
+def composed(options: Any, *overrides: str) -> Settings:
+    """The settings under the preset of equal bytes, with the command line's model and settings."""
+    return settings_of([*overrides, f"model={options.model}", "preset=equal_bytes", *options.set])
 
 
-def load(settings: dict[str, Any], random: bool, dtype: str | None = None) -> tuple[Any, Any]:
+def load(settings: Model, random: bool, dtype: str | None = None) -> tuple[Any, Any]:
     """The model and its tokenizer; a random model has the named one's shape and may lack a tokenizer."""
-    kind = dtype or settings["dtype"]
+    kind = dtype or settings.dtype
     if not random:
-        where = {key: settings[key] for key in ("device", "attention", "revision", "device_map")}
-        return load_model(settings["name"], kind, **where)
-    folder = str(embedded.folder()) if settings["name"] == embedded.NAME else settings["name"]
+        return loaded(settings.model_copy(update={"dtype": kind}))
+    folder = str(embedded.folder()) if settings.name == embedded.NAME else settings.name
     try:
         config = AutoConfig.from_pretrained(folder)
     except (OSError, ValueError) as error:
@@ -176,12 +172,12 @@ def load(settings: dict[str, Any], random: bool, dtype: str | None = None) -> tu
             f"cannot read the shape of '{folder}' ({' '.join(str(error).split())[:80]}): "
             "give a folder with its config.json, --set model.name=FOLDER"
         ) from error
-    if settings["device_map"]:
+    if settings.device_map:
         raise UsageError("random weights lie on one device: leave model.device_map unset, or --random out")
     made = DTYPES.get(kind) or config.dtype or torch.float32
     torch.manual_seed(0)
-    with torch.device(device_named(settings["device"])):
-        model = AutoModelForCausalLM.from_config(config, dtype=made, attn_implementation=settings["attention"]).eval()
+    with torch.device(device_named(settings.device)):
+        model = AutoModelForCausalLM.from_config(config, dtype=made, attn_implementation=settings.attention).eval()
     return model, _tokenizer(folder)
 
 
@@ -197,7 +193,7 @@ def _tokenizer(folder: str) -> Any:
 def weights(bench: Bench) -> str:
     """Where another program finds the model under test: its name or folder; a random one is written there first."""
     if not bench.options.random:
-        name = str(bench.settings["name"])
+        name = bench.settings.name
         return str(embedded.folder()) if name == embedded.NAME else name
     folder = Path(bench.options.out) / "random-model"
     bench.model.save_pretrained(folder)

@@ -1,17 +1,27 @@
 """Running an analysis in this process and looking at what it wrote."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib.image
 import numpy as np
 import pandas as pd
 
 from eval.analysis import __main__ as program
+from eval.analysis.settings import typed
+from eval.analysis.study import Study
 from tests.test_configs import composed
 
 
 def analyse(name: str, settings: list[str], *more: str) -> None:
     program.run(composed(f"experiment={name}", *settings, *more))
+
+
+def studied(name: str, settings: list[str]) -> Study[Any]:
+    """An analysis of the settings of an experiment."""
+    chosen = composed(f"experiment={name}", *settings)
+    assert chosen.analysis is not None
+    return Study.of(chosen, typed(chosen.analysis))
 
 
 def read(root: Path, name: str) -> pd.DataFrame:

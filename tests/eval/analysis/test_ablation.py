@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from eval.analysis import ablation, outcomes, study
-from tests.eval.analyses import analyse, drawn, read
+from eval.analysis.settings import Outcomes
+from tests.eval.analyses import analyse, drawn, read, studied
 from tests.test_configs import composed
 
 pytestmark = pytest.mark.usefixtures("whole_figures")
@@ -55,13 +56,13 @@ def test_a_varied_number_is_the_x_axis(tiny_settings: list[str], tmp_path: Path)
 
 
 def test_values_of_lists_and_nulls_have_a_place_on_the_axis(tiny_settings: list[str]) -> None:
-    one = study.Study.of("x", composed("experiment=ablation_refresh_count", *tiny_settings))
+    one = studied("ablation_refresh_count", tiny_settings)
     places = ablation._places(one)
     assert places["refreshes_0"] == "never"
     assert places["refreshes_2"] == "3,5"
-    one = study.Study.of("x", composed("experiment=ablation_refresh_step", *tiny_settings))
+    one = studied("ablation_refresh_step", tiny_settings)
     assert [ablation._places(one)[name] for name in ("after_3", "every")] == ["3", "1 to 7"]
-    one = study.Study.of("x", composed("experiment=ablation_workspace", *tiny_settings))
+    one = studied("ablation_workspace", tiny_settings)
     assert ablation._places(one)["laq_budget"] is None  # told by each row's budget
     assert ablation._places(one)["laq_512"] == 512
 
@@ -70,7 +71,7 @@ def test_outcomes_are_those_of_a_run(tiny_settings: list[str], tmp_path: Path) -
     """The analysis answers as run.py does."""
     from eval.answering import runner
 
-    grid = ["subset=syn_facts", "method=[snapkv,echokv]", "budget=64", "+analysis.name=x", "+analysis.steps=4"]
+    grid = ["subset=syn_facts", "method=[snapkv,echokv]", "budget=64"]
     config = composed(*tiny_settings, *grid)
     runner.run(config)
     stored = {
@@ -78,7 +79,7 @@ def test_outcomes_are_those_of_a_run(tiny_settings: list[str], tmp_path: Path) -
         for file in (tmp_path / "synthetic").rglob("*.jsonl")
         for answer in map(json.loads, file.read_text().splitlines())
     }
-    _, measured = outcomes.outcomes(study.Study.of("x", config))
+    _, measured = outcomes.outcomes(study.Study.of(config, Outcomes(name="x", steps=4)))
     found = {(cell["method"], row["_id"]): cell for row in measured.rows for cell in row["cells"]}
     assert {key: (cell["pred"], cell["entries"]) for key, cell in found.items()} == {
         key: (answer["pred"], answer["entries"]) for key, answer in stored.items()

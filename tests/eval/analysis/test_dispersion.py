@@ -10,6 +10,7 @@ import pytest
 
 from eval.analysis import __main__ as program
 from eval.analysis import dispersion, study
+from eval.answering import loading
 from eval.console.errors import UserError
 from tests.eval.analyses import analyse, drawn, read
 from tests.test_configs import composed
@@ -21,7 +22,7 @@ def fabricated(scores: dict[tuple[str, float, int], float]) -> Any:
     """A stand-in for `outcomes` that knows the score of a method, dispersion and example."""
 
     def give(one: study.Study, load: Any = None) -> tuple[pd.DataFrame, study.Measured]:
-        far = one.config["data"]["dispersion"]
+        far = one.plan.settings.data.own["dispersion"]
         lines = [
             {"_id": f"{far}-{number}", "number": number, "dataset": "syn_facts", "method": method, "budget": 64,
              "entries": 1, "score": score, "retained": 2 * score, "fidelity": 50.0}
@@ -81,7 +82,7 @@ def test_dispersions_of_other_settings_lie_apart(
     levels = sorted(path.parent.name.rsplit("-", 1)[0] for path in tmp_path.rglob("manifest.json"))
     at_64 = [f"dispersion{far}_facts2-64" for far in ("0.0", "0.5", "1.0")]
     assert levels == sorted([*at_64, "dispersion0.0_facts2-96", "dispersion1.0_facts2-96"])
-    monkeypatch.setattr(study, "load_model", None)
+    monkeypatch.setattr(loading, "load_model", None)
     analyse("dispersion", tiny_settings, *more, "analysis.dispersions=[0,1]")
 
 

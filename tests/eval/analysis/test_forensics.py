@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from eval.analysis import forensics, study
-from tests.eval.analyses import analyse, drawn, read
-from tests.test_configs import composed
+from tests.eval.analyses import analyse, drawn, read, studied
 
 pytestmark = pytest.mark.usefixtures("whole_figures")
 
@@ -69,7 +68,7 @@ def test_how_often_a_setting_is_nearest() -> None:
 def test_forensics_says_what_cannot_be_the_rows(
     address: str, budgets: list[int], said: list[str], tiny_settings: list[str]
 ) -> None:
-    one = study.Study.of("x", composed("experiment=ablation_pooling", *tiny_settings))
+    one = studied("ablation_pooling", tiny_settings)
     assert forensics.row(address)
     notes = forensics._notes(one, address, pd.DataFrame({"budget": budgets}))
     assert len(notes) == len(said)

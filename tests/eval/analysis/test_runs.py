@@ -11,6 +11,8 @@ import pytest
 
 from eval.analysis import __main__ as program
 from eval.analysis import report, study
+from eval.analysis.settings import Ablation, typed
+from eval.answering import loading
 from eval.console.errors import UserError
 from tests.eval.analyses import analyse, read
 from tests.test_configs import composed
@@ -30,7 +32,7 @@ def test_second_run_measures_nothing(tiny_settings: list[str], tmp_path: Path, m
     both = read(tmp_path, "table6_examples")
     assert both[both["_id"].isin(first["_id"])].reset_index(drop=True).equals(first)
     assert both["_id"].nunique() == 2
-    monkeypatch.setattr(study, "load_model", None)
+    monkeypatch.setattr(loading, "load_model", None)
     analyse("table6", tiny_settings, *more)
     assert read(tmp_path, "table6_examples").equals(both)
 
@@ -107,9 +109,9 @@ def fail(tiny_settings: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (["ablation_refresh", FACTS, "analysis.kind=ablatoin"], "analysis.kind is 'ablatoin'; did you mean ablation"),
         (["dispersion", "analysis.dispersions=[1.0]"], "two at least make a comparison"),
         (["dispersion", "analysis.facts=[4,4]"], "analysis.facts is [4, 4]; give a list of different numbers"),
-        (["dispersion", "analysis.facts=[few]"], "analysis.facts is ['few']; give a list of different numbers"),
-        (["dispersion", "analysis.dispersions=[0,2]"], "dispersion is 2.0: give a number from 0 (together) to 1"),
-        (["dispersion", "analysis.compare=[echokv]"], "analysis.compare is ['echokv']; name two methods"),
+        (["dispersion", "analysis.facts=[few]"], 'analysis.facts is ["few"]; give a list of different numbers'),
+        (["dispersion", "analysis.dispersions=[0,2]"], "data.dispersion is 2.0; give a number from 0 (together) to 1"),
+        (["dispersion", "analysis.compare=[echokv]"], 'analysis.compare is ["echokv"]; give two methods'),
         (["dispersion", "subset=syn_trec"], "the evidence of syn_trec cannot be dispersed: choose subset=syn_facts"),
         (["dispersion", "subset=syn_hops"], "syn_hops has two pieces of evidence, analysis.facts is [2, 4, 8]"),
         (["forensics", FACTS], "row 3:laq@128 has none of syn_facts"),
@@ -136,10 +138,11 @@ def test_every_analysis_has_its_section() -> None:
     assert {"table1", "table2", "table6", "dispersion", "forensics"} < set(ANALYSES)
     for name in ANALYSES:
         config = composed(f"experiment={name}")
-        assert config["analysis"]["name"] == name
-        if config["analysis"]["kind"] == "ablation":
-            against = config["analysis"]["against"]
-            assert set(against if isinstance(against, list) else [against]) <= set(config["methods"])
+        assert config.analysis is not None
+        options = typed(config.analysis)
+        assert options.name == name
+        if isinstance(options, Ablation):
+            assert set(options.against) <= set(config.methods)
 
 
 def test_summary_by_hand() -> None:

@@ -11,9 +11,9 @@ from transformers import AutoTokenizer
 
 from eval.answering import runner
 from eval.console.errors import UserError
-from eval.inputs.examples import load
 from eval.keeping import selections
 from eval.keeping.store import stored
+from eval.planning.plan import Plan
 from tests.test_configs import composed
 
 GRID = ["method=[full,snapkv,laq,echokv]", "budget=[64,128]"]
@@ -77,7 +77,7 @@ def test_answers_without_selections_are_completed(
 def test_prompts_are_stored_once_with_their_evidence(settings: list[str], tmp_path: Path, tiny_folder: Path) -> None:
     config = composed(*settings, f"results={tmp_path}", RECORD)
     runner.run(config)
-    example = load(config["data"], config["subset"], 1, None).examples[0]
+    example = Plan.of(config).data.examples[0]
     tokenizer = AutoTokenizer.from_pretrained(tiny_folder)
     run = next(tmp_path.glob("*/*/echokv-64-*"))
     row = selections.rows(run, "syn_fact")[example.id]

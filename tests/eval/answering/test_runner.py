@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from eval.answering import answers, runner
+from eval.answering import answers, loading, runner
 from eval.console.errors import UserError
 from tests.test_configs import composed
 
@@ -74,7 +74,7 @@ def test_second_run_loads_no_model(
     runner.run(composed(*settings))
     before = stored(tmp_path)
     capsys.readouterr()
-    monkeypatch.setattr(runner, "load_model", None)
+    monkeypatch.setattr(loading, "load_model", None)
     runner.run(composed(*settings))
     assert "4 of 4 answers are stored, 0 to do" in capsys.readouterr().err
     assert stored(tmp_path) == before

@@ -1,0 +1,75 @@
+"""The part of a run that needs the model: what is missing is answered and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from echokv import UsageError
+from echokv.graphs import check_graphs
+from eval.answering.answers import Task, fitting
+from eval.answering.loading import loaded
+from eval.answering.provenance import provenance
+from eval.answering.recorder import Recorder
+from eval.console.errors import UserError
+from eval.console.progress import Reporter
+from eval.inputs.asked import Asked
+from eval.inputs.examples import Example
+from eval.planning.plan import Cell, Plan
+from eval.planning.recording import Recording
+from eval.planning.todo import Lacking, batches
+
+
+def answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None = None) -> None:
+    """Load the model and answer, one example (or one batch of examples) at a time, every cell that lacks it.
+
+    Raises UserError for the user's mistakes and what the machine lacks; answers stored until then stay.
+    """
+    try:
+        undone = _answer_all(plan, todo, recording)
+    except UsageError as error:
+        raise UserError(str(error)) from error
+    if undone:
+        raise UserError(
+            f"{undone} examples are left undone for lack of memory; the others are stored. Run the same command with "
+            "model.device_map=auto, a smaller model.prompt_limit or a larger GPU"
+        )
+
+
+def _answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None) -> int:
+    """The number of examples that did not fit into memory."""
+    model, tokenizer = loaded(plan.model)
+    how, undone = plan.answering, 0
+    if how.graphs:
+        check_graphs(model)
+    made_by = provenance(plan.settings, model, plan.data)
+    recorder = Recorder(recording, plan.protocol) if recording else None
+    if how.alone:
+        todo = [(example, [cell]) for example, cells in todo for cell in cells]
+    with Reporter(len(todo)) as reporter:
+        for group in batches(todo, how.rows):
+            tasks = {}
+            for example, lacking in group:
+                asked = Asked.of(example, plan.protocol, model, tokenizer)
+                see = recorder.watch(example, asked, tokenizer, made_by) if recorder else None
+                tasks[Task(asked, lacking, see)] = example
+            for task, cell, answer in fitting(list(tasks), model, how.rows, how.graphs):
+                example = tasks[task]
+                if cell is None:
+                    undone += 1
+                    size = len(task.asked.encoded.ids)
+                    reporter.say(f"{example.id} ({size} tokens) does not fit into the device's memory: left undone")
+                    continue
+                answer["pred"] = tokenizer.decode(answer.pop("tokens"), skip_special_tokens=True)
+                cell.store.append(example.subset.name, {**_about(plan, example, cell), **answer}, made_by)
+            for example, _ in group:
+                reporter.advance(example.subset.name)
+    if recorder:
+        recorder.complete(model, tokenizer, made_by)
+    return undone
+
+
+def _about(plan: Plan, example: Example, cell: Cell) -> dict[str, Any]:
+    """What a stored answer says of itself; `alone` that its seconds and its peak are its own."""
+    about = {"method": cell.method, "budget": cell.budget, "model": plan.model.label, "preset": plan.preset.name}
+    return {**example.stored, **about, **({"alone": True} if plan.answering.alone else {})}
