@@ -36,11 +36,12 @@ def table_of(made: layout.Table, columns: Sequence[int]) -> Table:
     shown = Table()
     shown.add_column("Method", no_wrap=True)
     shown.add_column("B", justify="right", no_wrap=True)
+    shown.add_column("KV", justify="right", no_wrap=True)
     for column in columns:
         shown.add_column(Text(made.columns[column]), justify="right", no_wrap=True)
     for block in made.blocks:
         for row in block:
-            shown.add_row(Text(row.title), row.budget, *(_entry(row.entries[column]) for column in columns))
+            shown.add_row(Text(row.title), row.budget, row.stored, *(_entry(row.entries[column]) for column in columns))
         shown.add_section()
     return shown
 
@@ -52,7 +53,7 @@ def print_table(made: layout.Table, console: Console) -> None:
         shown = table_of(made, columns)
         shown.width = _width(shown, console)  # where even one column is wider than the terminal, it stays whole
         console.print(shown, crop=False)
-    for note in made.notes:
+    for note in (*made.notes, *made.details):
         console.print(Text(note, style="dim"))
     console.print()
 

@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m eval.tables", description="Tables 3, 4 and 5 of the paper.")
     parser.add_argument("name", choices=TABLES)
     parser.add_argument("--no-errors", action="store_true", help="print no standard errors")
+    parser.add_argument("--all-columns", action="store_true", help="show tasks without any answer as well")
     parser.add_argument("--by-length", action="store_true", help="write LongBench-E's scores by length as well")
     options(parser)
     return command(parser, arguments, _write)
@@ -29,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write(chosen: argparse.Namespace) -> None:
     selected = select(chosen, TABLES[chosen.name].model)
-    table, frame = build(chosen.name, selected, chosen.against, not chosen.no_errors, chosen.where)
+    against, errors = chosen.against, not chosen.no_errors
+    table, frame = build(chosen.name, selected, against, errors, chosen.where, chosen.all_columns)
     folder, texts = chosen.results / "tables", {"tex": latex.render(table), "md": markdown(table)}
     if chosen.by_length:
         lengths = cells.by_length(restricted(selected.scored, TABLES[chosen.name]))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
 from eval.console.errors import UserError
-from eval.inputs import subsets
-from eval.tables import cells, gates
+from eval.tables import cells, notes
 from eval.tables.collect import Run
-from eval.tables.layout import MISSING, Table, layout
-from eval.tables.naming import Name
+from eval.tables.layout import Table, layout
 from eval.tables.options import Selected
 
 
@@ -28,7 +26,6 @@ class Definition:
 
 
 MARKS = "Bold and underline: best and second best of each budget, FullKV apart."
-ERRORS = "± is the standard error over examples."
 COMPONENTS = ("stage1_only", "iterative_only")
 TABLES = {
     "table3": Definition("mistral", None, None, None),
@@ -38,11 +35,17 @@ TABLES = {
 
 
 def build(
-    name: str, selected: Selected, against: str, errors: bool, settings: Sequence[str] = ()
+    name: str,
+    selected: Selected,
+    against: str,
+    errors: bool,
+    settings: Sequence[str] = (),
+    all_columns: bool = False,
 ) -> tuple[Table, pd.DataFrame]:
     """Return a table and its cells.
 
     errors: whether standard errors are printed. settings: NAME=VALUE of those that tell it from similar tables.
+    all_columns: tasks without any answer have a column as well.
 
     Raises:
         UserError: none of the table's methods was run.
@@ -50,18 +53,15 @@ def build(
     definition = TABLES[name]
     answers = restricted(selected.scored, definition)
     everything = cells.cells(answers, selected.tasks, against)
-    shown = definition.shown or selected.tasks
+    present = set(everything["subset"])
+    shown = [task for task in definition.shown or selected.tasks if all_columns or task in present]
     kept = everything[everything["subset"].isin([*shown, cells.AVERAGE])]
-    notes = [*gates.warnings(everything, selected.answers.runs, selected.answers.runs[0].model)]
-    notes += gates.control_text(answers, selected.answers.runs)
-    notes += [f"Left out, not as the preset says: {run}." for run in selected.answers.left_out]
-    notes += [*_stored(kept), *(f"Missing: {line}." for line in cells.missing(answers, selected.tasks))]
-    if partial := _partial(everything, selected.tasks):
-        notes.insert(0, partial)
-    if errors and kept["standard_error"].notna().any():
-        notes.insert(0, ERRORS)
-    caption = f"{describe(everything, selected, settings)}. {MARKS}"
-    return layout(name, caption, kept, shown, notes, errors), everything
+    details = notes.details(answers, everything, selected)
+    said = notes.notes(everything, details, selected, errors)
+    table = layout(name, f"{describe(everything, selected, settings)}.", kept, shown, said, details, errors)
+    if any(entry.place for block in table.blocks for row in block for entry in row.entries):
+        table = replace(table, caption=f"{table.caption} {MARKS}")
+    return table, everything
 
 
 def describe(table: pd.DataFrame, selected: Selected, settings: Sequence[str] = ()) -> str:
@@ -75,7 +75,7 @@ def describe(table: pd.DataFrame, selected: Selected, settings: Sequence[str] = 
         *settings,
         f"preset {preset}" + (f" with {selected.answers.deviation}" if selected.answers.deviation else ""),
         *(f"edit similarity by {edit}" for edit in edits),
-        counts + (", partial" if _partial(table, selected.tasks) else ""),
+        counts + (", partial" if notes.partial(table, selected.tasks) else ""),
     ]
     return "; ".join(words)
 
@@ -116,38 +116,3 @@ def restricted(answers: pd.DataFrame, definition: Definition) -> pd.DataFrame:
     if not wanted.any():
         raise UserError(f"no answers of {', '.join(definition.methods or ['any method'])}; run them with run.py first")
     return answers[wanted]
-
-
-def _partial(table: pd.DataFrame, tasks: Sequence[str]) -> str:
-    """Say which tasks have fewer records than LongBench, by what is at hand."""
-    said: dict[str, list[str]] = {}
-    for task in map(subsets.load, tasks):
-        counts = table.loc[table["subset"] == task.name, "n"]
-        n = int(counts.max()) if len(counts) else 0
-        if n < (task.records or 0):
-            said.setdefault(f"n={n} of {task.records}" if n else "no data", []).append(task.column)
-    return (
-        "Partial data: " + "; ".join(f"{what} ({', '.join(names)})" for what, names in said.items()) + "."
-        if said
-        else ""
-    )
-
-
-def _stored(table: pd.DataFrame) -> list[str]:
-    """Say how many KV entries every method stores: the same nominal budget may be several times as much.
-
-    A method that lacks a task has no average that could be held beside the others'.
-    """
-    said = []
-    budgets = table.groupby("budget", dropna=False)
-    for budget, rows in sorted(budgets, key=lambda part: 0 if pd.isna(part[0]) else part[0]):
-        averages = rows[rows["subset"] == cells.AVERAGE]
-        stored = {Name(row.method, row.variant): row.entries for row in averages.itertuples()}
-        known = {Name(row.method, row.variant) for row in rows.itertuples()}
-        told = [
-            f"{name.title} {stored[name]:,.0f}" if name in stored else f"{name.title} {MISSING}"
-            for name in sorted(known, key=lambda name: name.order)
-        ]
-        where = "without a budget" if pd.isna(budget) else f"at budget {budget}"
-        said.append(f"KV entries stored {where}, mean per answer: {'; '.join(told)}.")
-    return said

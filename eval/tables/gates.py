@@ -62,20 +62,28 @@ def gates(model: str) -> list[Gate]:
     return found + (list(_SELECTION) if model == "mistral" else [])
 
 
-def other_limit(cells: pd.DataFrame, runs: Sequence[Run]) -> Iterator[str]:
-    """Yield a line if LongBench's prompts were cut at another length than the paper's; all runs have one limit."""
+def cut_at(cells: pd.DataFrame, runs: Sequence[Run]) -> int | None:
+    """Return where LongBench's prompts were cut if not where the paper's were; all runs have one limit."""
     limit = runs[0].identity.get("protocol", {}).get("prompt_limit")
     of_longbench = cells["records"].fillna(0).gt(0).any()
-    if of_longbench and isinstance(limit, int) and limit != PROMPT_LIMIT:
+    return limit if of_longbench and isinstance(limit, int) and limit != PROMPT_LIMIT else None
+
+
+def other_limit(cells: pd.DataFrame, runs: Sequence[Run]) -> Iterator[str]:
+    """Yield a line if LongBench's prompts were cut at another length than the paper's."""
+    if limit := cut_at(cells, runs):
         yield f"Prompts were cut at {limit:,} tokens; the paper's were most probably cut at {PROMPT_LIMIT:,}."
+
+
+def control_tokens(answers: pd.DataFrame) -> pd.Series:
+    """Return how many control tokens the text of each record spells; answers of earlier versions do not say."""
+    records = answers.drop_duplicates(["subset", "_id"])
+    return records.get("control_tokens", pd.Series(0, records.index)).fillna(0)
 
 
 def control_text(answers: pd.DataFrame, runs: Sequence[Run]) -> Iterator[str]:
     """Yield a line if records spell control tokens in their text: how many do, and what was made of it."""
-    if "control_tokens" not in answers:  # stored before they were counted
-        return
-    counts = answers.drop_duplicates(["subset", "_id"])["control_tokens"].fillna(0)
-    if spelled := int((counts > 0).sum()):
+    if spelled := int(((counts := control_tokens(answers)) > 0).sum()):
         rule = runs[0].identity.get("protocol", {}).get("control_text")
         yield (
             f"{spelled} of {len(counts)} records spell control tokens in their text ({counts.sum():.0f} in all), "

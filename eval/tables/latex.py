@@ -1,10 +1,12 @@
-"""Tables for pdflatex with booktabs and multirow."""
+"""Tables for pdflatex with booktabs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from eval.tables.layout import Entry, Row, Table
+from eval.tables.layout import MISSING, Entry, Row, Table
+
+_SMALL = 5  # columns of scores that fit one column of a page of two
 
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#",
@@ -19,50 +21,57 @@ def escape(text: str) -> str:
 
 
 def render(table: Table) -> str:
-    r"""Return a `table*` environment; the document needs `\usepackage{booktabs,multirow}`."""
+    r"""Return a `table` of one column of the page, or a `table*`; the document needs `\usepackage{booktabs}`."""
+    small = len(table.columns) <= _SMALL
+    place, gap = ("table", "3pt") if small else ("table*", "1.5pt")
     lines = [
-        r"% \usepackage{booktabs,multirow}; 16 tasks need a line of 17.5 cm",
-        r"\begin{table*}",
+        r"% \usepackage{booktabs}" + ("" if small else "; 16 tasks need a line of 17.5 cm"),
+        rf"\begin{{{place}}}",
         r"\centering\scriptsize",
-        r"\setlength{\tabcolsep}{1.5pt}",
-        rf"\begin{{tabular}}{{@{{}}lr{'r' * len(table.columns)}@{{}}}}",
+        rf"\setlength{{\tabcolsep}}{{{gap}}}",
+        rf"\begin{{tabular}}{{@{{}}l@{{\hspace{{4pt}}}}r{'r' * len(table.columns)}@{{}}}}",
         r"\toprule",
         *_header(table),
     ]
     for block in table.blocks:
-        lines += [r"\midrule", *(line for row in block for line in _row(row))]
+        lines += [r"\midrule", *_block(block, len(table.columns) + 2)]
     lines += [r"\bottomrule", r"\end{tabular}"]
     lines += [rf"\par\smallskip\parbox{{\linewidth}}{{\raggedright {escape(note)}}}" for note in table.notes]
-    lines += [rf"\caption{{{escape(table.caption)}}}", rf"\label{{tab:{table.name}}}", r"\end{table*}"]
+    lines += [rf"\caption{{{escape(table.caption)}}}", rf"\label{{tab:{table.name}}}", rf"\end{{{place}}}"]
+    lines += [f"% {escape(line)}" for line in table.details]
     return "\n".join(lines) + "\n"
 
 
 def _header(table: Table) -> Iterator[str]:
-    """The groups over their columns; the first two columns and the average span both lines."""
+    """The groups over their columns, then all titles in one line."""
     spans, rules, place = [], [], 3
     for title, width in table.groups:
         spans.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(title)}}}")
         rules.append(rf"\cmidrule(lr){{{place}-{place + width - 1}}}")
         place += width
-    yield _line([_tall("Method"), _tall("Budget"), *spans, _tall(table.columns[-1])])
+    yield _line(["", "", *spans, ""])
     yield "".join(rules)
-    yield _line(["", "", *map(escape, table.columns[:-1]), ""])
+    yield _line(["Method", "KV", *map(escape, table.columns)])
+
+
+def _block(block: Sequence[Row], columns: int) -> Iterator[str]:
+    """The rows of a budget under its number."""
+    if block[0].budget != MISSING:
+        yield rf"\multicolumn{{{columns}}}{{@{{}}l}}{{\textit{{Budget {block[0].budget}}}}} \\[1pt]"
+    for row in block:
+        yield from _row(row)
 
 
 def _row(row: Row) -> Iterator[str]:
-    """The scores and, under them, what is known of their standard errors."""
-    yield _line([escape(row.title), row.budget, *map(_entry, row.entries)])
-    if any(entry.error for entry in row.entries):
+    """The scores and, under them, the variant and what is known of their standard errors."""
+    yield _line([escape(row.method), row.stored, *map(_entry, row.entries)])
+    if row.variant or any(entry.error for entry in row.entries):
         errors = [rf"{{\tiny$\pm${entry.error}}}" if entry.error else "" for entry in row.entries]
-        yield _line(["", "", *errors]) + "[1pt]"
+        yield _line([rf"\tiny {escape(row.variant)}" if row.variant else "", "", *errors]) + "[1pt]"
 
 
 def _entry(entry: Entry) -> str:
     return {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}[entry.place].format(entry.text)
-
-
-def _tall(title: str) -> str:
-    return rf"\multirow{{2}}{{*}}{{{escape(title)}}}"
 
 
 def _line(fields: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from eval.inputs import subsets
+from eval.tables import naming
 from eval.tables.cells import AVERAGE
 from eval.tables.naming import Key, key_of
 
@@ -29,16 +30,29 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """One method at one budget."""
+    """One method at one budget.
 
-    title: str
+    stored: the mean number of its KV entries. variant: what tells it from other settings of the method.
+    """
+
+    method: str
     budget: str
     entries: tuple[Entry, ...]
+    stored: str = MISSING
+    variant: str = ""
+
+    @property
+    def title(self) -> str:
+        """Method and variant in one."""
+        return f"{self.method} ({self.variant})" if self.variant else self.method
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table ready to be written. Blocks are separated by a rule; the first is FullKV's, then one a budget."""
+    """A table ready to be written. Blocks are separated by a rule; the first is FullKV's, then one a budget.
+
+    details: what the notes are too short for; it is kept beside the table.
+    """
 
     name: str
     caption: str
@@ -46,10 +60,17 @@ class Table:
     columns: tuple[str, ...]
     blocks: tuple[tuple[Row, ...], ...]
     notes: tuple[str, ...]
+    details: tuple[str, ...] = ()
 
 
 def layout(
-    name: str, caption: str, cells: pd.DataFrame, shown: Sequence[str], notes: Iterable[str], errors: bool
+    name: str,
+    caption: str,
+    cells: pd.DataFrame,
+    shown: Sequence[str],
+    notes: Iterable[str],
+    details: Iterable[str],
+    errors: bool,
 ) -> Table:
     """Arrange cells (`eval.tables.cells.cells`) as rows per budget, with one column a task and one for the average.
 
@@ -59,8 +80,12 @@ def layout(
     known = [subsets.load(task) for task in shown]
     columns = (*shown, AVERAGE)
     entries: dict[Key, dict[str, Entry]] = {}
+    stored: dict[Key, str] = {}  # an average of other tasks than the others' could not be held beside them
     for row in cells.itertuples():
-        entries.setdefault(key_of(row.method, row.variant, row.budget), {})[row.subset] = _entry(row, errors)
+        key = key_of(row.method, row.variant, row.budget)
+        entries.setdefault(key, {})[row.subset] = _entry(row, errors)
+        if row.subset == AVERAGE:
+            stored[key] = short(row.entries)
     blocks = []
     for budget in sorted({key.budget for key in entries}, key=lambda budget: budget or 0):
         own = sorted((key for key in entries if key.budget == budget), key=lambda key: key.name.order)
@@ -68,10 +93,23 @@ def layout(
         if budget is not None:
             grid = [list(row) for row in zip(*(placed(column) for column in zip(*grid, strict=True)), strict=True)]
         said = MISSING if budget is None else str(budget)
-        blocks.append(tuple(Row(key.name.title, said, tuple(row)) for key, row in zip(own, grid, strict=True)))
+        blocks.append(
+            tuple(
+                Row(naming.title(key.name.method), said, tuple(row), stored.get(key, MISSING), key.name.variant)
+                for key, row in zip(own, grid, strict=True)
+            )
+        )
     titles = (*(subset.column for subset in known), average_title(cells, shown))
     groups = tuple((name, len(list(same))) for name, same in groupby(subset.group for subset in known))
-    return Table(name, caption, groups, titles, tuple(blocks), tuple(notes))
+    return Table(name, caption, groups, titles, tuple(blocks), tuple(notes), tuple(details))
+
+
+def short(number: float) -> str:
+    """A number of three digits: 11.5k, 1.23M."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if number >= 0.9995 * size:
+            return f"{number / size:#.3g}".rstrip(".") + unit
+    return f"{number:.0f}"
 
 
 def average_title(cells: pd.DataFrame, shown: Sequence[str]) -> str:
@@ -84,21 +122,25 @@ def average_title(cells: pd.DataFrame, shown: Sequence[str]) -> str:
 def markdown(table: Table) -> str:
     """Return the table as GitHub Markdown: bold the best, underlined the second best of a budget."""
     lines = [f"**{table.name.replace('table', 'Table ')}.** {_escape(table.caption)}", ""]
-    lines += [_line(["Method", "Budget", *map(_escape, table.columns)])]
-    lines += [_line(["---", *["---:"] * (len(table.columns) + 1)])]
+    lines += [_line(["Method", "Budget", "KV", *map(_escape, table.columns)])]
+    lines += [_line(["---", *["---:"] * (len(table.columns) + 2)])]
     for row in (row for block in table.blocks for row in block):
-        lines.append(_line([_escape(row.title), row.budget, *map(_cell, row.entries)]))
+        lines.append(_line([_escape(row.title), row.budget, row.stored, *map(_cell, row.entries)]))
     for note in table.notes:
         lines += ["", _escape(note)]
+    lines += ["", *(f"- {_escape(line)}" for line in table.details)] if table.details else []
     return "\n".join(lines) + "\n"
 
 
 def placed(column: Sequence[Entry]) -> list[Entry]:
-    """Mark the best and the second best; what is printed decides, so equal numbers share a mark."""
-    values = [float(entry.text) for entry in column if entry.text != MISSING]
+    """Mark the best and the second best; what is printed decides, so equal numbers share a mark.
+
+    Where all are equal none is the best, and nothing is marked.
+    """
+    values = {float(entry.text) for entry in column if entry.text != MISSING}
     if len(values) < 2:
         return list(column)
-    places = {value: place for place, value in enumerate(sorted(set(values), reverse=True)[:2], 1)}
+    places = {value: place for place, value in enumerate(sorted(values, reverse=True)[:2], 1)}
     return [
         entry if entry.text == MISSING else Entry(entry.text, entry.error, places.get(float(entry.text), 0))
         for entry in column

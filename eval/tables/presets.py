@@ -30,14 +30,17 @@ def edit_of(preset: str) -> Edit:
 def deviation(protocol: Mapping[str, Any], preset: str, model: str) -> str:
     """Name the rules in which a run differs from what its preset and model say, such as "chat all"; "" if none.
 
-    A preset or model without a file in `conf` has no rules to differ from.
+    A preset or model without a file in `conf` has no rules to differ from. A rule that a run does not name, for it is
+    of an earlier version, it does not break.
     """
     own, of_model = _read("preset", preset), _read("model", model)
     if own is None or of_model is None:
         return ""
     expected = OmegaConf.to_container(OmegaConf.create({"preset": own, "model": of_model}), resolve=True)
     rules = cast(dict[str, Any], expected)["preset"]
-    return ", ".join(f"{rule} {protocol.get(rule)}" for rule in _RULES if protocol.get(rule) != rules[rule])
+    return ", ".join(
+        f"{rule} {protocol.get(rule)}" for rule in _RULES if protocol.get(rule, rules[rule]) != rules[rule]
+    )
 
 
 def _read(group: str, name: str) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ PROTOCOL = {
     "template_options": {},
 }
 CLASSES = {"trec": ["Food", "Date"], "syn_trec": ["blue whale", "plaice"]}
-RIGHT = {"trec": "Food", "passage_retrieval_en": "Paragraph 7", "lcc": "return x + 1"}
+RIGHT = {"trec": "Food", "passage_retrieval_en": "Paragraph 7", "passage_count": "7", "lcc": "return x + 1"}
 RUN = "0123456789ab"  # of the process that wrote
 ENTRIES = {"full": 900_000, "echokv": 11_520}  # what a row stores; others the query heads' three-fold
 

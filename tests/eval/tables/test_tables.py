@@ -70,20 +70,31 @@ def test_the_csv_has_every_cell_once(tmp_path: Path) -> None:
 
 def test_a_table_of_the_16_tasks_shows_what_is_missing(tmp_path: Path) -> None:
     small(tmp_path)
-    assert run(tmp_path, "table3", "--model", "smollm2") == 0
-    text = (tmp_path / "tables" / "table3.md").read_text()
-    (row,) = [line for line in text.splitlines() if line.startswith("| SnapKV")]
-    assert row.count(" -- ") == 15
-    assert " 0.00" not in row
-    assert "| Avg of 3 |" in text
-    assert "n=8 to 10 per task, partial" in text
-    assert "no data (Nrtv, Qas" in text
-    assert "streamingllm 128 lacks examples that others have: 2 of 10 in trec" in text
-    assert "± is the standard error over examples." in text.splitlines()
-    said = "StreamingLLM 34,560; SnapKV --; LAQ 34,560; EchoKV 11,520."
-    assert f"KV entries stored at budget 128, mean per answer: {said}" in text.splitlines()
-    assert "KV entries stored without a budget, mean per answer: FullKV 900,000." in text.splitlines()
-    assert r"$\pm$ is the standard error over examples." in (tmp_path / "tables" / "table3.tex").read_text()
+    texts = {}
+    for more in ((), ("--all-columns",)):
+        assert run(tmp_path, "table3", "--model", "smollm2", *more) == 0
+        text = texts[more] = (tmp_path / "tables" / "table3.md").read_text()
+        (row,) = [line for line in text.splitlines() if line.startswith("| SnapKV")]
+        assert row.count(" -- ") == (16 if more else 3)  # of KV and the average as well
+        assert " 0.00" not in row
+        assert "| Avg of 3 |" in text
+        assert ("| Nrtv |" in text) is bool(more)
+        assert "n=8 to 10 per task, partial" in text
+        assert "no data (Nrtv, Qas" in text
+        assert "streamingllm 128 lacks examples that others have: 2 of 10 in trec" in text
+        lines = text.splitlines()
+        assert "± is the standard error over examples. KV: entries stored, mean per answer." in lines
+        short = "3 of 16 tasks with fewer records than LongBench, 13 of 16 without any"
+        assert f"Partial data: {short}. Prompts cut at 7,600 tokens (paper: 31,500)." in lines
+        stored = [[field.strip() for field in line.split("|")[1:4]] for line in lines if line.startswith("|")]
+        assert ["FullKV", "--", "900k"] in stored
+        assert ["StreamingLLM", "128", "34.6k"] in stored
+        assert ["SnapKV", "128", "--"] in stored
+        assert ["EchoKV", "128", "11.5k"] in stored
+    tex = (tmp_path / "tables" / "table3.tex").read_text()
+    assert r"$\pm$ is the standard error over examples." in tex
+    assert sum("parbox" in line for line in tex.splitlines()) == 2
+    assert tex.count("% Missing: streamingllm 128 lacks") == 1
     assert run(tmp_path, "table3", "--model", "smollm2", "--no-errors") == 0
     assert "±" not in (tmp_path / "tables" / "table3.md").read_text()
 
@@ -123,7 +134,10 @@ def test_another_prompt_limit_than_the_papers_is_named(tmp_path: Path, capsys: p
             write(results, method, 128, {task: [True, False]}, protocol={"prompt_limit": limit})
         for main, *words in ((tables.main, "table3", "--model", "smollm2"), (compare.main, "--model", "smollm2")):
             assert main([*words, "--results", str(results)]) == 0
-            assert (said in capsys.readouterr().out.splitlines()) is expected
+            lines = [line.removeprefix("- ") for line in capsys.readouterr().out.splitlines()]
+            assert (said in lines) is expected
+        short = "Prompts cut at 2,048 tokens (paper: 31,500)."
+        assert (short in (results / "tables" / "table3.tex").read_text()) is expected
         assert show.main(["--results", str(results), "--width", "200"]) == 0
         assert (said in capsys.readouterr().out) is expected
         (group,) = groups.find(results)
@@ -188,8 +202,8 @@ def test_table_5_has_two_tasks_and_the_average_of_all(tmp_path: Path) -> None:
     text = (tmp_path / "tables" / "table5.md").read_text()
     rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("|") and "±" in line]
     assert [row[0].strip() for row in rows] == ["LAQ", "EchoKV, stage 1 only", "EchoKV, iterative only", "EchoKV"]
-    assert {len(row) for row in rows} == {5}
-    assert "93.75" in rows[0][4]  # all right but for the passage count, which holds no number
+    assert {len(row) for row in rows} == {6}
+    assert "100.00" in rows[0][5]
     lines = list(csv.DictReader((tmp_path / "tables" / "table5.csv").open()))
     published = {line["method"]: line["paper"] for line in lines if line["subset"] == "average"}
     assert published == {"laq": "39.29", "stage1_only": "39.38", "iterative_only": "39.42", "echokv": "39.55"}
@@ -205,7 +219,7 @@ def test_marks_go_by_the_printed_value(scores: list[float | None]) -> None:
     printed = [round(score, 2) for score in scores if score is not None]
     for entry, score in zip(placed, scores, strict=True):
         better = {value for value in printed if score is not None and value > round(score, 2)}
-        expected = 0 if score is None or len(printed) < 2 or len(better) > 1 else len(better) + 1
+        expected = 0 if score is None or len(set(printed)) < 2 or len(better) > 1 else len(better) + 1
         assert entry.place == expected
 
 
@@ -266,14 +280,19 @@ def hostile() -> Table:
     entries = (Entry("1.00", "", 1), Entry(layout.MISSING))
     bracket = Row("[3pt] after a line's end", "256", entries)
     return Table(
-        "table3", HOSTILE, ((HOSTILE, 1),), (HOSTILE, "Avg"), ((Row(HOSTILE, "128", entries), bracket),), (HOSTILE,)
+        "table3",
+        HOSTILE,
+        ((HOSTILE, 1),),
+        (HOSTILE, "Avg"),
+        ((Row(HOSTILE, "128", entries, "11.5k", HOSTILE), bracket),),
+        (HOSTILE,),
     )
 
 
 def test_hostile_names_stay_in_their_cell() -> None:
     text = layout.markdown(hostile())
     (row,) = [line for line in text.splitlines() if "128" in line]
-    assert len(row.replace(r"\|", "").split("|")) == 6
+    assert len(row.replace(r"\|", "").split("|")) == 7
     assert "<m>" not in text
 
 
@@ -282,7 +301,7 @@ def compiled(folder: Path, *names: str) -> str:
     if shutil.which("pdflatex") is None:
         pytest.skip("needs pdflatex (Debian: texlive-latex-recommended and texlive-latex-extra)")
     inputs = "".join(rf"\input{{{name}}}" for name in names)
-    head = r"\documentclass{article}\usepackage{booktabs,multirow}\begin{document}"
+    head = r"\documentclass{article}\usepackage{booktabs}\begin{document}"
     (folder / "page.tex").write_text(rf"{head}{inputs}\end{{document}}")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=60)
@@ -291,7 +310,7 @@ def compiled(folder: Path, *names: str) -> str:
     return done.stdout
 
 
-def test_tables_compile_with_booktabs_and_multirow_alone(tmp_path: Path) -> None:
+def test_tables_compile_with_booktabs_alone(tmp_path: Path) -> None:
     small(tmp_path)
     assert run(tmp_path, "table3", "--model", "smollm2") == 0
     shutil.copy(tmp_path / "tables" / "table3.tex", tmp_path)
@@ -302,3 +321,19 @@ def test_tables_compile_with_booktabs_and_multirow_alone(tmp_path: Path) -> None
     output = compiled(tmp_path, "table3", "golden", "hostile", "ascii")
     assert r"{[}3pt]" in latex.render(hostile())
     assert "Missing character" not in output
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (512, "512"),
+        (999.4, "999"),
+        (999.6, "1.00k"),
+        (11_520, "11.5k"),
+        (900_000, "900k"),
+        (999_600, "1.00M"),
+    ],
+)
+def test_what_is_stored_has_three_digits(number: float, text: str) -> None:
+    assert layout.short(number) == text
