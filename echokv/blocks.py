@@ -1,8 +1,8 @@
 """The caches of rows that decode together: what a selection kept of the prompt, and the tokens fed since.
 
 Both have their place in one preallocated buffer, so that a key is only copied when the room is used up, and one softmax
-covers all. Rows of like size form a block, padded per layer. A row that keeps the whole prompt reads the shared
-cache where it lies.
+covers all. Heads of like size form a bucket of their layer. A row that keeps the whole prompt reads the shared cache
+where it lies.
 """
 
 from typing import Protocol
@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from echokv.scores import accumulator, products
+from echokv.buckets import Units, gather, longer
+from echokv.scores import products
 from echokv.session import Session
 
 
@@ -49,109 +50,60 @@ class Cache(Protocol):
         ...
 
 
-def gather(full: Float[Tensor, "G L D"], indices: Int[Tensor, "heads kept"]) -> Float[Tensor, "heads kept D"]:
-    """The selected entries; with more heads than G, head h takes those of KV head h // (heads // G)."""
-    groups, length, dim = full.shape
-    heads, kept = indices.shape
-    offset = torch.arange(heads, device=full.device) // (heads // groups) * length
-    flat = (indices.to(full.device) + offset[:, None]).view(-1)
-    return full.view(-1, dim).index_select(0, flat).view(heads, kept, dim)
-
-
-def longer(part: Float[Tensor, "rows heads n D"], room: int) -> Float[Tensor, "rows heads n+room D"]:
-    """The same with zeros behind it."""
-    return torch.cat([part, part.new_zeros(*part.shape[:2], room, part.shape[3])], dim=2)
-
-
 class Block:
     """Rows that keep parts of their prompts, with the same number of heads."""
 
     def __init__(self, sessions: list[Session], capacity: int) -> None:
         first = sessions[0].prefill
-        self.count, self.groups = len(sessions), first.groups
-        self.heads = sessions[0].selection.indices[0].shape[0]
-        kept = [[s.selection.indices[layer].shape[1] for s in sessions] for layer in range(first.layers)]
-        self.longest = [max(lengths) for lengths in kept]
-        self.padding = [
-            _padding(lengths, keys) if min(lengths) < max(lengths) else None
-            for lengths, keys in zip(kept, first.keys, strict=True)
-        ]
-        self.keys, self.values = [], []
-        for layer in range(first.layers):
-            shape = (self.count, self.heads, self.longest[layer] + capacity, first.keys[layer].shape[-1])
-            keys, values = first.keys[layer].new_zeros(shape), first.values[layer].new_zeros(shape)
+        self.count, self.groups, self.heads = len(sessions), first.groups, sessions[0].selection.heads
+        self.layers = []
+        for number, like in enumerate(first.keys):
+            kept = [n for session in sessions for n in session.selection.kept[number]]
+            layer = Units(kept, self.heads, like, capacity)
             for row, session in enumerate(sessions):
-                indices, fed = session.selection.indices[layer], len(session.fed)
-                end = self.longest[layer] + fed
-                keys[row, :, : indices.shape[1]] = gather(session.prefill.keys[layer], indices)
-                values[row, :, : indices.shape[1]] = gather(session.prefill.values[layer], indices)
-                if fed:
-                    keys[row, :, self.longest[layer] : end] = self._spread(session.tail_keys[layer])
-                    values[row, :, self.longest[layer] : end] = self._spread(session.tail_values[layer])
-            self.keys.append(keys)
-            self.values.append(values)
-        self._place()
+                self._fill(layer, number, row, session)
+            self.layers.append(layer)
+
+    def _fill(self, layer: Units, number: int, row: int, session: Session) -> None:
+        indices, full = session.selection.indices[number], (session.prefill.keys, session.prefill.values)
+        keys, values = (gather(part[number], indices) for part in full)
+        for bucket, at, some in layer.runs(row, self.heads):
+            bucket.fill(at, keys[some, : bucket.longest], values[some, : bucket.longest], 0)
+            if session.fed:
+                fed = (session.tail_keys[number], session.tail_values[number])
+                tail_keys, tail_values = (self._spread(part)[some] for part in fed)
+                bucket.fill(at, tail_keys, tail_values, bucket.longest)
 
     def _spread(self, part: Float[Tensor, "... G n D"]) -> Float[Tensor, "... heads n D"]:
         """Repeated for the heads that share a KV head, where each has a cache of its own."""
         return part if self.heads == self.groups else part.repeat_interleave(self.heads // self.groups, dim=-3)
 
-    def _place(self) -> None:
-        """Where the tail of each row and head begins, counted in entries from the buffer's start."""
-        rows = torch.arange(self.count * self.heads)
-        self.begins = [
-            (rows * keys.shape[2] + longest).to(keys.device)
-            for keys, longest in zip(self.keys, self.longest, strict=True)
-        ]
-
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Tensor, mask: Tensor
     ) -> Float[Tensor, "rows H D"]:
-        keys, values, longest = self.keys[layer], self.values[layer], self.longest[layer]
-        rows, heads, width, dim = keys.shape
-        places = (self.begins[layer].view(rows, heads) + column[:, None]).view(-1)
-        keys.view(-1, dim).index_copy_(0, places, self._spread(key[:, :, None]).reshape(-1, dim))
-        values.view(-1, dim).index_copy_(0, places, self._spread(value[:, :, None]).reshape(-1, dim))
-        # [rows * heads, H // heads, .]: a KV head serves all its query heads in one product.
-        by_head = query.reshape(rows * heads, -1, dim)
-        logits = products(by_head, keys.view(-1, width, dim), scaling, mask.dtype)
-        by_row = logits.view(rows, -1, width)
-        by_row[..., longest:].add_(mask)  # `+=` on a slice would copy it onto itself
-        padding = self.padding[layer]
-        if padding is not None:
-            by_row[..., :longest].add_(padding)
-        weights = torch.softmax(logits, dim=-1).to(values.dtype)
-        return torch.bmm(weights, values.view(-1, width, dim)).view(rows, -1, dim)
+        dim = query.shape[-1]
+        by_unit = query.reshape(self.count * self.heads, -1, dim)
+        key, value = (self._spread(part[:, :, None]).reshape(-1, dim) for part in (key, value))
+        return self.layers[layer].attend(by_unit, key, value, scaling, column, mask).view(self.count, -1, dim)
 
     def tail(self, row: int, used: int) -> tuple[list[Tensor], list[Tensor]]:
         every = self.heads // self.groups
-        keys, values = (
-            [part[row, ::every, n : n + used].clone() for part, n in zip(parts, self.longest, strict=True)]
-            for parts in (self.keys, self.values)
-        )
+        keys, values = [], []
+        for layer in self.layers:
+            own = [layer.places[unit] for unit in range(row * self.heads, (row + 1) * self.heads, every)]
+            ends = [slice(bucket.longest, bucket.longest + used) for bucket, _ in own]
+            keys.append(torch.stack([bucket.keys[at, end] for (bucket, at), end in zip(own, ends, strict=True)]))
+            values.append(torch.stack([bucket.values[at, end] for (bucket, at), end in zip(own, ends, strict=True)]))
         return keys, values
 
     def grow(self, room: int) -> None:
-        for parts in (self.keys, self.values):
-            for layer, part in enumerate(parts):  # one after the other: all at once would take twice the memory
-                parts[layer] = longer(part, room)
-        self._place()
+        for layer in self.layers:
+            layer.grow(room)
 
     def keep(self, rows: list[int]) -> None:
-        index = torch.tensor(rows)
         self.count = len(rows)
-        for parts in (self.keys, self.values):
-            for layer, part in enumerate(parts):
-                parts[layer] = part[index.to(part.device)]
-        self.padding = [None if part is None else part[index.to(part.device)] for part in self.padding]
-        self._place()
-
-
-def _padding(kept: list[int], keys: Tensor) -> Float[Tensor, "rows 1 longest"]:
-    """-inf for the entries of a row that only longer rows have."""
-    beyond = torch.arange(max(kept)) >= torch.tensor(kept)[:, None]
-    zeros = torch.zeros(beyond.shape, dtype=accumulator(keys.dtype))
-    return zeros.masked_fill(beyond, -torch.inf).to(keys.device)[:, None]
+        for layer in self.layers:
+            layer.keep({row: number for number, row in enumerate(rows)})
 
 
 class Whole:
@@ -198,18 +150,16 @@ def caches(sessions: list[Session], capacity: int) -> tuple[list[Session], list[
     """The sessions, reordered so that the rows of a cache are neighbours, and their caches."""
     whole = [session for session in sessions if _uncut(session)]
     made: list[Cache] = [Whole(session, capacity) for session in whole]
-    forms: dict[tuple[int, int], list[Session]] = {}
-    for session in sessions:
+    forms: dict[int, list[Session]] = {}
+    # Rows of like size are neighbours in their bucket, too: their queries need not be reordered.
+    for session in sorted(sessions, key=lambda one: max(map(max, one.selection.kept)).bit_length()):
         if session not in whole:
-            indices = session.selection.indices
-            # A block holds lengths within a factor of two, so that padding at most doubles it.
-            longest = max(index.shape[1] for index in indices)
-            forms.setdefault((indices[0].shape[0], longest.bit_length()), []).append(session)
+            forms.setdefault(session.selection.heads, []).append(session)
     made += [Block(some, capacity) for some in forms.values()]
     return [*whole, *(session for some in forms.values() for session in some)], made
 
 
 def _uncut(session: Session) -> bool:
     """Whether a selection keeps every entry of every KV head."""
-    full = session.prefill.keys[0].shape[:2]
-    return all(index.shape == full for index in session.selection.indices)
+    prefill = session.prefill
+    return all(kept == [prefill.length] * prefill.groups for kept in session.selection.kept)

@@ -13,7 +13,7 @@ from echokv.errors import UsageError
 from echokv.prefill import Needs, Prefill
 from echokv.press import Press, Scores
 from echokv.scores import Pooling, attention_mass, pool, protect
-from echokv.selection import Selection
+from echokv.selection import Selection, cut
 from echokv.session import Ahead, Session, Stretch, ahead
 
 
@@ -142,7 +142,7 @@ class Lookahead(Press):
     def _take(self, scores: Scores | None, size: int, prefill: Prefill) -> Selection:
         if scores is None or prefill.length <= size:
             return Selection.everything(prefill.layers, prefill.groups, prefill.length)
-        return self.cut(scores, [size] * prefill.layers, prefill.length)
+        return cut(scores, [[[size] * len(layer) for layer in scores]])[0]
 
     def _bootstrap(self, prefill: Prefill, size: int) -> Scores | None:
         if prefill.length <= size:

@@ -13,7 +13,7 @@ from echokv.errors import UsageError
 from echokv.fields import fits, words
 from echokv.prefill import Needs, Prefill
 from echokv.scores import Pooling, Precision, attention_mass, pool, protect, sum_groups
-from echokv.selection import Selection, top_k
+from echokv.selection import Keep, Selection, cut
 from echokv.session import Ahead, ahead
 
 Granularity = Literal["kv_head", "query_head"]
@@ -75,6 +75,12 @@ class Press:
         """Tokens each head of each layer keeps."""
         return [budget] * prefill.layers
 
+    def head_budgets(self, scores: Scores, budget: int, prefill: Prefill) -> Keep:
+        """Tokens that each head keeps, per layer: those of its layer, unless a policy shares them out by the scores."""
+        budgets = self.layer_budgets(budget, prefill)
+        _check_layers(self, budgets, prefill)
+        return [[size] * len(layer) for size, layer in zip(budgets, scores, strict=True)]
+
     def select(self, prefill: Prefill, budget: int | None = None) -> Selection:
         """Keep the tokens with the highest scores; everything if the prompt fits the budget.
 
@@ -91,27 +97,22 @@ class Press:
 
     def selecting(self, prefill: Prefill, budgets: Sequence[int | None]) -> Ahead[list[Selection]]:
         """`select_all`, resting where tokens are to be fed: what runs several policies side by side resumes it."""
-        scored: dict[Hashable, Scores] = {}
-        made = []
-        for asked in budgets:
-            budget = self.check(asked)
+        asked = [self.check(budget) for budget in budgets]
+        made = {}
+        scopes: dict[Hashable, list[int]] = {}
+        for budget in dict.fromkeys(asked):
             if prefill.length <= budget:
-                made.append(Selection.everything(prefill.layers, prefill.groups, prefill.length))
-                continue
-            scope = self.scope(budget)
-            if scope not in scored:
-                scored[scope] = yield from ahead(self.score(prefill, None if scope is None else budget))
-                _check_scores(self, scored[scope], prefill)
-            keep = self.layer_budgets(budget, prefill)
-            _check_budgets(self, keep, prefill)
-            made.append(self.cut(scored[scope], keep, prefill.length))
-        return made
-
-    @staticmethod
-    def cut(scores: Scores, keep: list[int], length: int) -> Selection:
-        """The top-k of each layer and head."""
-        layers = [top_k(layer, k) for layer, k in zip(scores, keep, strict=True)]
-        return Selection([indices for indices, _ in layers], length, sum(ties for _, ties in layers))
+                made[budget] = Selection.everything(prefill.layers, prefill.groups, prefill.length)
+            else:
+                scopes.setdefault(self.scope(budget), []).append(budget)
+        for scope, sharing in scopes.items():
+            scores = yield from ahead(self.score(prefill, None if scope is None else sharing[0]))
+            _check_scores(self, scores, prefill)
+            keeps = [self.head_budgets(scores, budget, prefill) for budget in sharing]
+            for keep in keeps:
+                _check_heads(self, keep, prefill)
+            made.update(zip(sharing, cut(scores, keeps), strict=True))
+        return [made[budget] for budget in asked]
 
     def check(self, budget: int | None) -> int:
         """Return the budget. Raises UsageError if the method has no meaning at it."""
@@ -178,10 +179,24 @@ def _check_scores(press: Press, scores: object, prefill: Prefill) -> None:
             )
 
 
-def _check_budgets(press: Press, keep: Sequence[int], prefill: Prefill) -> None:
+def _check_layers(press: Press, budgets: Sequence[int], prefill: Prefill) -> None:
     """Raise UsageError unless every layer is to keep a number of tokens that the prompt has."""
-    if len(keep) != prefill.layers or not all(1 <= k <= prefill.length for k in keep):
+    if len(budgets) != prefill.layers or not all(1 <= size <= prefill.length for size in budgets):
         raise UsageError(
-            f"{type(press).__name__}.layer_budgets gave {list(keep)}; it must be {prefill.layers} numbers, "
+            f"{type(press).__name__}.layer_budgets gave {list(budgets)}; it must be {prefill.layers} numbers, "
             f"one a layer, from 1 to the prompt's {prefill.length}"
         )
+
+
+def _check_heads(press: Press, keep: Keep, prefill: Prefill) -> None:
+    """Raise UsageError unless every head of every layer is to keep a number of tokens that the prompt has."""
+    who = f"{type(press).__name__}.head_budgets"
+    if len(keep) != prefill.layers:
+        raise UsageError(f"{who} gave {len(keep)} lists; it must be {prefill.layers}, one a layer")
+    heads = prefill.groups if press.granularity == "kv_head" else prefill.heads
+    for layer, sizes in enumerate(keep):
+        if len(sizes) != heads or not all(0 <= size <= prefill.length for size in sizes):
+            raise UsageError(
+                f"{who} gave {list(sizes)} for layer {layer}; it must be {heads} numbers, one a head, "
+                f"from 0 to the prompt's {prefill.length}"
+            )

@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from echokv.attention import forward
-from echokv.blocks import caches, longer
+from echokv.blocks import caches
+from echokv.buckets import longer
 from echokv.scores import accumulator
 from echokv.session import Session
 

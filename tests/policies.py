@@ -88,7 +88,7 @@ def shared_prefill(name: str, length: int) -> Prefill:
 
 
 def as_lists(selection: Selection) -> Kept:
-    return [layer.tolist() for layer in selection.indices]
+    return [[head.tolist() for head in layer] for layer in selection.positions()]
 
 
 def close(mine: Tensor, other: Any, tolerance: float = 1e-9) -> None:

@@ -13,6 +13,7 @@ from accelerate.hooks import attach_align_device_hook_on_blocks
 from baselines.full import FullKV
 from echokv import Prefill, Selection, Session, Stretch, advance, decode_rows, prefill
 from echokv.controls import OracleRefresh, RandomRefresh
+from echokv.selection import cut
 from eval.analysis.outcomes import fidelity, true_queries
 from eval.answering.together import choose
 from eval.inputs import evidence
@@ -84,7 +85,7 @@ def test_rows_decode_as_on_a_cpu(spread: bool) -> None:
 
     def chosen(p: Prefill) -> list[Selection]:
         ranked = [torch.rand(p.groups, LENGTH, dtype=torch.float64).to(keys.device) for keys in p.keys]
-        whole = FullKV().cut(ranked, [LENGTH] * p.layers, LENGTH)  # everything, chosen
+        whole = cut(ranked, [[[LENGTH] * p.groups] * p.layers])[0]  # everything, chosen
         presses = [policy.press() for policy in ALL.values()]
         return [FullKV().select(p, None), whole, *(press.select(p, 40 + row) for row, press in enumerate(presses))]
 

@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from baselines.full import FullKV
 from baselines.snapkv import SnapKV
 from baselines.streaming_llm import StreamingLLM
-from echokv import Prefill, Session, Stretch, UsageError, advance, decode, decode_rows, prefill
+from echokv import Prefill, Selection, Session, Stretch, UsageError, advance, decode, decode_rows, prefill
 from echokv.decoding import ROOM
 from echokv.graphs import check_graphs, cuda_graph
 from echokv.rows import Rows, Step
@@ -95,7 +95,7 @@ def test_rows_that_differ_in_the_pending_token_alone_stay_two() -> None:
 
     def fed_once() -> Session:
         few = torch.stack([torch.randperm(60, generator=generator)[:5].sort().values for _ in range(p.groups)])
-        session = Session(p, replace(whole, indices=[few]))
+        session = Session(p, Selection.of([few], 60))
         advance(Stretch(session, 1))
         session.move(whole)
         return session

@@ -91,13 +91,18 @@ def true_queries(filled: Prefill, steps: int) -> list[Float[Tensor, "H n D"]]:
 
 
 def fidelity(selection: Selection, true: Sequence[Float[Tensor, "H n D"]], filled: Prefill) -> float:
-    """Share of the kept tokens that an equally large choice by the true queries holds, mean over layers and heads."""
-    shares = []
-    for layer, indices in enumerate(selection.indices):
+    """Share of the kept tokens that an equally large choice by the true queries holds, mean over layers and heads.
+
+    A head that keeps nothing does not count.
+    """
+    shares: list[float] = []
+    for layer, sizes in enumerate(selection.kept):
         mass = attention_mass(true[layer], filled.keys[layer], filled.scaling)
-        if indices.shape[0] != filled.heads:
+        if selection.heads != filled.heads:
             mass = sum_groups(mass, filled.groups)
-        best = mass.topk(indices.shape[1], dim=-1).indices
-        kept = torch.zeros_like(mass, dtype=torch.bool).scatter_(1, indices.to(mass.device), True)
-        shares.append(float(kept.gather(1, best).double().mean()))
+        kept = torch.tensor(sizes, device=mass.device)
+        best = mass.topk(max(sizes), dim=-1).indices  # best first
+        own = torch.arange(best.shape[1], device=mass.device) < kept[:, None]
+        held = (selection.held(layer).to(mass.device).gather(1, best) & own).sum(dim=1)
+        shares += (held.double() / kept)[kept > 0].tolist()
     return sum(shares) / len(shares)

@@ -70,8 +70,7 @@ def measure(case: Case, grid: Sequence[Cell], stand_in: Sequence[str]) -> dict[s
                 workspaces += [(f"W{place}", shown, space) for place, space in enumerate(spaces, 1)]
         finals = zip(budgets, alone(selecting(press, filled, budgets)), strict=True)
         for name, budget, selection in [*workspaces, *(("final", budget, chosen) for budget, chosen in finals)]:
-            heads = selection.indices[0].shape[0]
-            share = selection.entries / (len(selection.indices) * heads * filled.length)
+            share = selection.entries / (filled.layers * selection.heads * filled.length)
             kept.append(
                 {
                     "method": group[0].method,

@@ -95,7 +95,9 @@ class Recorder:
 
 
 def _step(name: str, selection: Selection) -> Step:
-    return Step(name, selection.length, tuple(np.asarray(layer.cpu()) for layer in selection.indices))
+    layers = zip(selection.indices, selection.kept, strict=True)
+    found = [[head[:n] for head, n in zip(np.asarray(index.cpu()), kept, strict=True)] for index, kept in layers]
+    return Step(name, selection.length, tuple(found))
 
 
 def _ends(encoded: Encoded, tokenizer: Any) -> list[int]:

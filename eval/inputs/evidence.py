@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from echokv import Selection
 from eval.console.errors import UserError
 from eval.inputs import prompts
@@ -62,11 +60,8 @@ def require(examples: Sequence[Example], stand_in: Sequence[str]) -> None:
 
 def retained(selection: Selection, tokens: Sequence[int]) -> float:
     """Share of the tokens that a selection keeps, mean over layers and heads."""
-    shares = []
-    for indices in selection.indices:
-        kept = torch.zeros(indices.shape[0], selection.length, dtype=torch.bool, device=indices.device)
-        kept.scatter_(1, indices, True)
-        shares.append(float(kept[:, list(tokens)].double().mean()))
+    layers = range(len(selection.indices))
+    shares = [float(selection.held(layer)[:, list(tokens)].double().mean()) for layer in layers]
     return sum(shares) / len(shares)
 
 

@@ -13,6 +13,7 @@ import base64
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,11 @@ _BYTES = 4  # most that a gap takes: 28 bits
 
 @dataclass(frozen=True)
 class Step:
-    """One selection: per layer int64 [heads, kept], ascending, of a prompt of `length` tokens."""
+    """One selection of a prompt of `length` tokens: per layer and head int64 [kept], ascending."""
 
     name: str
     length: int
-    layers: tuple[Int[np.ndarray, "heads kept"], ...]
+    layers: tuple[Sequence[Int[np.ndarray, " kept"]], ...]
 
     @property
     def pairs(self) -> int:
@@ -45,7 +46,7 @@ class Step:
         """By how many (layer, head) pairs each prompt token is kept; `layers` and `head` narrow the pairs."""
         shown = [self.layers[place] for place in (range(len(self.layers)) if layers is None else layers)]
         kept = [layer if head is None else layer[head : head + 1] for layer in shown]
-        return np.bincount(np.concatenate([layer.ravel() for layer in kept]), minlength=self.length)
+        return np.bincount(np.concatenate([one for layer in kept for one in layer]), minlength=self.length)
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,19 @@ class Prompt:
 def pack(step: Step) -> dict[str, Any]:
     """Return a step as JSON values; `data` is None where every token is kept.
 
+    `kept` is a number for a layer whose heads keep equally many, and a list of numbers for another.
+
     Raises:
         ValueError: positions that are not ascending, or not within the prompt.
     """
-    kept = [layer.shape[1] for layer in step.layers]
+    sizes = [[len(head) for head in layer] for layer in step.layers]
+    kept = [own[0] if len(set(own)) == 1 else own for own in sizes]
     about = {"name": step.name, "heads": len(step.layers[0]), "kept": kept}
     if all(size == step.length for size in kept):
         return {**about, "data": None}
-    gaps = np.concatenate([np.diff(layer, prepend=-1).ravel() - 1 for layer in step.layers])
-    if (gaps < 0).any() or any((layer >= step.length).any() for layer in step.layers):
+    heads = [head for layer in step.layers for head in layer]
+    gaps = np.concatenate([np.diff(head, prepend=-1) - 1 for head in heads])
+    if (gaps < 0).any() or any((head >= step.length).any() for head in heads):
         raise ValueError(f"positions of {step.name} must ascend below {step.length}")
     return {**about, "data": base64.b64encode(zlib.compress(_variable(gaps), 9)).decode("ascii")}
 
@@ -81,23 +86,23 @@ def unpack(packed: dict[str, Any], length: int) -> Step:
     Raises:
         ValueError: the data are damaged.
     """
-    heads, kept = int(packed["heads"]), [int(size) for size in packed["kept"]]
+    heads = int(packed["heads"])
+    kept = [own if isinstance(own, list) else [own] * heads for own in packed["kept"]]
     if packed["data"] is None:
-        whole = np.tile(np.arange(length), (heads, 1))
+        whole = (np.arange(length),) * heads
         return Step(packed["name"], length, tuple(whole for _ in kept))
     try:
         raw = zlib.decompress(base64.b64decode(packed["data"], validate=True))
     except zlib.error as error:
         raise ValueError(str(error)) from error
+    if any(len(own) != heads for own in kept):
+        raise ValueError(f"sizes of {min(map(len, kept))} heads where there are {heads}")
     gaps = _numbers(np.frombuffer(raw, dtype=np.uint8))
-    if len(gaps) != heads * sum(kept):
-        raise ValueError(f"{len(gaps)} positions where {heads * sum(kept)} were stored")
-    layers, first = [], 0
-    for size in kept:
-        part = gaps[first : first + heads * size].reshape(heads, size)
-        layers.append((part + 1).cumsum(axis=1) - 1)
-        first += heads * size
-    return Step(packed["name"], length, tuple(layers))
+    ends = np.cumsum([0, *(size for own in kept for size in own)])
+    if len(gaps) != ends[-1]:
+        raise ValueError(f"{len(gaps)} positions where {ends[-1]} were stored")
+    found = [(gaps[first:last] + 1).cumsum() - 1 for first, last in pairwise(ends)]
+    return Step(packed["name"], length, tuple(found[at * heads : (at + 1) * heads] for at in range(len(kept))))
 
 
 def steps(row: dict[str, Any]) -> list[Step]:

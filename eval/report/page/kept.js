@@ -12,7 +12,8 @@
   /** One selection: positions of all pairs one after the other; pair p has those from starts[p] to starts[p + 1]. */
   const unpack = async ({name, heads, kept, data}, length) => {
     const starts = [0];
-    for (const size of kept) for (let head = 0; head < heads; head++) starts.push(starts.at(-1) + size);
+    const sizes = kept.flatMap((size) => (Array.isArray(size) ? size : Array(heads).fill(size)));
+    for (const size of sizes) starts.push(starts.at(-1) + size);
     const found = {name, length, layers: kept.length, heads, starts, whole: data === null, positions: null};
     if (data === null) return found;
     const raw = await inflate(data);

@@ -148,6 +148,6 @@ def test_an_error_of_ours_keeps_its_traceback(
     from echokv import press
 
     written(tmp_path)
-    monkeypatch.setattr(press, "top_k", None)
+    monkeypatch.setattr(press, "cut", None)
     with pytest.raises(TypeError, match="not callable"):
         runner.run(composed(*settings))

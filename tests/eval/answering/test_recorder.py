@@ -53,8 +53,8 @@ def test_recording_changes_no_answer_and_keeps_what_was_selected(settings: list[
             steps = selections.steps(kept[run][name])
             names = [step.name for step in steps]
             assert names == {"laq": ["W1", "final"], "echokv": ["W1", "W2", "final"]}.get(answer["method"], ["final"])
-            assert sum(layer.size for layer in steps[-1].layers) == answer["entries"]
-            assert all(layer.shape[1] == 96 for step in steps[:-1] for layer in step.layers)
+            assert sum(head.size for layer in steps[-1].layers for head in layer) == answer["entries"]
+            assert all(len(head) == 96 for step in steps[:-1] for layer in step.layers for head in layer)
 
 
 def test_answers_without_selections_are_completed(
