@@ -24,8 +24,8 @@ def imports(path: Path) -> Iterator[str]:
             yield (node.module or "").split(".")[0]
 
 
-def circle(package: Path) -> list[str]:
-    """Modules of a package that import each other in a circle, in functions and for types alone included; or none."""
+def imported(package: Path) -> dict[str, set[str]]:
+    """What each module of a package imports of it, in functions and for types alone included."""
     files = {".".join(path.relative_to(package.parent).with_suffix("").parts): path for path in package.rglob("*.py")}
     edges: dict[str, set[str]] = {}
     for name, path in files.items():
@@ -39,6 +39,15 @@ def circle(package: Path) -> list[str]:
                 continue
             known = {one if one in files else f"{one}.__init__" for one in wanted}
             edges.setdefault(name, set()).update(known & files.keys())
+    return edges
+
+
+def circle(package: Path) -> list[str]:
+    """Modules of a package that import each other in a circle; or none."""
+    return first_circle(imported(package))
+
+
+def first_circle(edges: dict[str, set[str]]) -> list[str]:
     try:
         TopologicalSorter(edges).prepare()
     except CycleError as error:
@@ -46,9 +55,30 @@ def circle(package: Path) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("package", ["echokv", "baselines"])
+def rooms(edges: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The same between the packages within a package; a command at its top is a room of its own."""
+    found: dict[str, set[str]] = {}
+    for name, others in edges.items():
+        own = ".".join(name.split(".")[:2])
+        found.setdefault(own, set()).update({".".join(other.split(".")[:2]) for other in others} - {own})
+    return found
+
+
+@pytest.mark.parametrize("package", ["echokv", "baselines", "eval"])
 def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
     assert not circle(ROOT / package)
+
+
+def test_no_rooms_import_each_other_in_a_circle() -> None:
+    edges = rooms(imported(ROOT / "eval"))
+    assert {"eval.inputs", "eval.planning", "eval.console"} <= edges["eval.answering"]
+    assert not first_circle(edges)
+
+
+def test_a_circle_of_rooms_is_found() -> None:
+    one_way = {"p.a.x": {"p.b.y"}, "p.b.z": {"p.c.w"}}
+    assert not first_circle(rooms(one_way))
+    assert set(first_circle(rooms({**one_way, "p.b.y": {"p.a.v"}}))) == {"p.a", "p.b"}
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.console.errors import UserError, nearest
 from eval.inputs import prompts as templates
 from eval.inputs import subsets
 from eval.inputs.sources import Source
 from eval.inputs.subsets import Subset
 from eval.keeping.store import digest
-from eval.scoring.metrics import METRICS, check_record
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,8 @@ class Example:
 class Data:
     """The examples of a run, what to say about them, and what of their source the answers depend on.
 
-    sizes: per subset, how many examples all shards together have.
+    sources, origins, sizes: per subset, the SHA-256 of what was read, where that lies, and how many examples all
+        shards together have.
     """
 
     name: str
@@ -82,6 +81,7 @@ class Data:
     warnings: tuple[str, ...]
     identity: dict[str, Any]
     sources: dict[str, str]
+    origins: dict[str, str]
     sizes: dict[str, int]
 
 
@@ -93,30 +93,24 @@ def load(
     wanted: subsets and groups of them. limit: only the first examples of each subset. shard: of these the part
     of one process. prompts: a JSON file of templates in place of the official ones.
 
-    Raises UserError for unknown subsets or metrics and missing or malformed data.
+    Raises UserError for unknown subsets and missing or malformed data.
     """
     examples: list[Example] = []
     warnings: list[str] = []
     hashes: dict[str, str] = {}
+    origins: dict[str, str] = {}
     sizes: dict[str, int] = {}
     for name in subsets.expand(wanted):
         loaded = source.read(name)
         own = subsets.load(name)
-        if own.metric not in METRICS:  # better now than after the last answer
-            raise UserError(f"conf/subsets: {name} has an unknown metric {own.metric!r}{nearest(own.metric, METRICS)}")
         template = templates.template(name, prompts)
         chosen = loaded.records[:limit]
-        for record in chosen:
-            try:
-                check_record(own, record["answers"], record["all_classes"])
-            except UserError as error:
-                raise UserError(f"{loaded.source}, _id {record['_id']!r}: {error}") from error
         examples += [Example(own, record, template) for record in chosen[shard.part :: shard.parts]]
-        hashes[name] = loaded.sha256
+        hashes[name], origins[name] = loaded.sha256, loaded.source
         sizes[name] = len(chosen)
         if loaded.warning:
             warnings.append(loaded.warning)
-    return Data(source.name, tuple(examples), tuple(warnings), source.identity, hashes, sizes)
+    return Data(source.name, tuple(examples), tuple(warnings), source.identity, hashes, origins, sizes)
 
 
 def by_subset(examples: Iterable[Example]) -> dict[str, list[Example]]:

@@ -58,7 +58,7 @@ class Subset:
     name: str
     column: str  # short title in tables
     group: str  # column group in tables
-    metric: str  # key of `eval.scoring.metrics.METRICS`
+    metric: str  # key of `eval.scoring.metrics.METRICS`, or the import path of a function like those
     language: str
     max_new_tokens: int
     first_line: bool  # score the prediction's first line alone

@@ -14,10 +14,10 @@ from hydra.utils import get_class, instantiate
 from echokv import Needs, Press, UsageError
 from eval.console.errors import UserError
 from eval.console.foreign import blamed
-from eval.inputs import examples, sources
 from eval.inputs.examples import Data
 from eval.inputs.protocol import Protocol
 from eval.keeping.store import RunKey, Store
+from eval.planning.data import read
 from eval.planning.settings import Model, Preset, Settings
 
 
@@ -92,14 +92,6 @@ class Plan:
     @property
     def results(self) -> Path:
         return self.settings.results
-
-
-def read(settings: Settings) -> Data:
-    """The examples of a run. Raises UserError for unknown subsets and missing or malformed data."""
-    chosen = settings.data
-    source = sources.made(chosen.target, chosen.own)
-    wanted = settings.subset or chosen.subsets or source.subsets()
-    return examples.load(source, wanted, settings.limit, settings.shard, chosen.prompts)
 
 
 def cells(settings: Settings, data: Data, protocol: Protocol) -> list[Cell]:

@@ -19,6 +19,8 @@ from typing import Any, Literal
 from rapidfuzz import fuzz
 
 from eval.console.errors import UserError, nearest
+from eval.console.foreign import blamed
+from eval.console.imported import imported
 from eval.inputs.subsets import Subset
 from eval.scoring import rouge_l
 
@@ -189,6 +191,21 @@ METRICS: dict[str, Metric] = {
 }
 
 
+def named(name: str) -> Metric:
+    """The metric of this name, or the function at this import path (package.module.function), which may be anyone's.
+
+    Raises UserError if there is none.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    if "." not in name:
+        raise UserError(f"unknown metric {name!r}{nearest(name, METRICS)} One's own is named package.module.function")
+    metric: Metric = imported(name, "metric")
+    if not callable(metric):
+        raise UserError(f"metric {name} is no function")
+    return metric
+
+
 def score(
     prediction: str,
     answers: Sequence[str],
@@ -204,25 +221,29 @@ def score(
         failures: counts, per subset, the records on which the `rouge` package raises and scores 0.
 
     Returns:
-        The score, 0 to 1.
+        The score, 0 to 1. An error in a metric of the user's own is told with its line.
 
     Raises:
         UserError: no answers, an unknown metric or backend, or answers that do not suit the metric.
     """
     if isinstance(answers, str) or not answers:
         raise UserError(f"{subset.name}: answers must be a list with at least one string")
-    metric = METRICS[_metric_name(subset, edit)]
+    metric = named(_metric_name(subset, edit))
     if subset.first_line:
         prediction = prediction.lstrip("\n").split("\n")[0]
     if failures is not None and metric in (rouge, rouge_zh):
         texts = (_segmented(text) if metric is rouge_zh else text for text in (prediction, *answers))
         failures[subset.name] += any(not rouge_l.sentences(text) for text in texts)
-    return max(metric(prediction, answer, all_classes) for answer in answers)
+    with blamed(f"metric {subset.metric}"):
+        points = max(metric(prediction, answer, all_classes) for answer in answers)
+    if not isinstance(points, int | float) or not 0 <= points <= 1:
+        raise UserError(f"metric {subset.metric} gave {points!r} to a prediction for {subset.name}; give 0 to 1")
+    return points
 
 
 def check_record(subset: Subset, answers: Sequence[str], classes: Sequence[str] | None) -> None:
     """Raise UserError if the subset's metric cannot score a record of these answers and classes."""
-    need: Need | None = getattr(METRICS[_metric_name(subset, "difflib")], "need", None)
+    need: Need | None = getattr(named(_metric_name(subset, "difflib")), "need", None)
     if need and (wrong := need(answers, classes)):
         raise UserError(f"{subset.name} is scored by {subset.metric}: {wrong}")
 
@@ -249,8 +270,6 @@ def _jieba() -> Any:
 def _metric_name(subset: Subset, edit: str) -> str:
     if edit not in ("difflib", "levenshtein"):
         raise UserError(f"unknown edit similarity {edit!r}{nearest(edit, ('difflib', 'levenshtein'))}")
-    if subset.metric not in METRICS:
-        raise UserError(f"{subset.name}: unknown metric {subset.metric!r}{nearest(subset.metric, METRICS)}")
     return "code_sim_levenshtein" if (subset.metric, edit) == ("code_sim", "levenshtein") else subset.metric
 
 

@@ -122,13 +122,3 @@ def test_a_task_of_ones_own(tmp_path: Path, own_task: Path) -> None:
     assert [example.prompt for example in found.examples] == ["Read.\n\nAnn did.\n\nQuestion: Who?"]
     assert found.warnings == ()
     assert "city" not in subsets.groups()["synthetic"], "data=synthetic goes on"
-
-
-def test_an_unknown_metric_is_told_before_anything_is_answered(tmp_path: Path, own_task: Path) -> None:
-    subsets._read.cache_clear()
-    try:
-        own_task.write_text(own_task.read_text().replace('"qa_f1"', '"f1"'))
-        with pytest.raises(UserError, match="city has an unknown metric 'f1'; did you mean qa_f1"):
-            load(records(tmp_path / "own", subset="city"))
-    finally:
-        subsets._read.cache_clear()
