@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from eval.console.errors import UserError, command
+from eval.console.errors import Parser, UserError, command
 from eval.inputs import subsets
 from eval.tables import cells, collect, paper
 from eval.tables.build import model_name, write_files
@@ -92,7 +92,7 @@ def sentence(rows: pd.DataFrame, model: str, label: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = argparse.ArgumentParser(prog="python -m eval.anomaly", description="FullKV by chat rule.")
+    parser = Parser(prog="python -m eval.anomaly", description="FullKV by chat rule.")
     options(parser, against=False)
     return command(parser, arguments, _write)
 

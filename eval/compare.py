@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from eval.console.errors import command
+from eval.console.errors import Parser, command
 from eval.inputs import subsets
 from eval.scoring import statistics
 from eval.tables import cells, gates, paper
@@ -113,7 +113,7 @@ def difference_table(compared: pd.DataFrame) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = argparse.ArgumentParser(prog="python -m eval.compare", description="Paired differences of methods.")
+    parser = Parser(prog="python -m eval.compare", description="Paired differences of methods.")
     options(parser)
     return command(parser, arguments, lambda chosen: print(_report(chosen)))
 

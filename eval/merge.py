@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from eval.console.errors import UserError, command
+from eval.console.errors import Parser, UserError, command
 from eval.keeping import store
 
 
@@ -40,7 +40,7 @@ def merge(source: Path, into: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = argparse.ArgumentParser(prog="python -m eval.merge", description="Merge results folders.")
+    parser = Parser(prog="python -m eval.merge", description="Merge results folders.")
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="results folders of other machines")
     parser.add_argument("into", type=Path, metavar="INTO", help="results folder that takes them in")
     return command(parser, arguments, _merge)

@@ -19,7 +19,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from eval.console.errors import UserError, command, nearest
+from eval.console.errors import Parser, UserError, command, nearest
 from eval.inputs import subsets
 from eval.keeping import selections, store
 from eval.keeping.selections import FINAL, Step
@@ -187,7 +187,7 @@ def tables_of(chosen: argparse.Namespace, console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = argparse.ArgumentParser(prog="python -m eval.show", description="Results in the terminal.")
+    parser = Parser(prog="python -m eval.show", description="Results in the terminal.")
     parser.add_argument("example", nargs="?", help="the _id of an example or how it begins; without it, the tables")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored answers")
     parser.add_argument("--data", help="only this source of records: longbench, jsonl or synthetic")

@@ -22,7 +22,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from eval.console.errors import UserError, command
+from eval.console.errors import Parser, UserError, command
 from eval.inputs import subsets
 from eval.inputs.examples import Shard
 from eval.keeping import store
@@ -106,7 +106,7 @@ def render(lines: Sequence[Progress]) -> Group:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = argparse.ArgumentParser(prog="python -m eval.status", description="How far the stored runs are.")
+    parser = Parser(prog="python -m eval.status", description="How far the stored runs are.")
     parser.add_argument("results", nargs="?", type=Path, default=Path("results"), help="folder of the stored answers")
     parser.add_argument("--subsets", default="", metavar="NAME,...", help="subsets or groups that are to be answered")
     parser.add_argument(

@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from eval.console.errors import UserError, command
+from eval.console.errors import Parser, UserError, command
 from eval.inputs.data import Record, load_folder, longbench
 
 # Where the hub keeps each data set: repository, files, revision.
@@ -201,7 +201,7 @@ def _rows(path: Path) -> list[Mapping[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = argparse.ArgumentParser(description="Join LongBench records with their evidence.")
+    parser = Parser(description="Join LongBench records with their evidence.")
     parser.add_argument("--longbench", type=Path, help="folder or zip of LongBench's records (default: the hub's)")
     parser.add_argument("--out", type=Path, default=Path("results/evidence"), help="folder to write SUBSET.jsonl to")
     for subset in HUB:

@@ -43,6 +43,8 @@ NAMES = [
     run("unknown subset 'hotpot'; did you mean hotpotqa", "subset=hotpot"),
     run("unknown hydra/launcher 'slrm'; did you mean slurm?", "hydra/launcher=slrm"),
     run("unknown setting 'hydra.launcher.partitoin'", "hydra/launcher=slurm hydra.launcher.partitoin=gpu"),
+    run("hydra/launcher=slurm starts the jobs of a sweep: add -m", "hydra/launcher=slurm subset=syn_fact"),
+    run("hydra/launcher=local starts the jobs of a sweep: add -m", "hydra/launcher=local subset=syn_fact"),
     run("unknown setting 'subsets'; did you mean subset", "subsets=trec"),
     run("several values: write budget=[128,256], or add -m for one job each", "budget=128,256"),
     run("several values: write method=[snapkv,laq], or", "method=snapkv,laq"),
@@ -232,20 +234,34 @@ ANALYSES = [
 OTHERS = [
     Mistake("{here}/none", "no such file or folder", program="eval.score"),
     Mistake("{here}", "no .jsonl files", program="eval.score"),
+    Mistake("", "the following arguments are required: PATH (see python -m eval.score --help)", program="eval.score"),
+    Mistake("{here} --jsno", "unknown option --jsno; did you mean --json?", program="eval.score"),
+    Mistake(
+        "{here}/mine.jsonl",
+        "mine.jsonl: its name says no subset",
+        "a file of another name",
+        a_file("mine.jsonl", json.dumps({key: ROW[key] for key in ROW if key not in ("dataset", "_id")}).encode()),
+        program="eval.score",
+    ),
     score("the same _id twice", "_id 'a' stands in 2 rows", ROW, ROW),
     score("an unknown subset", "unknown subset 'qaspr'", {**ROW, "dataset": "qaspr"}),
     score("no prediction", "pred must be a string", {**ROW, "pred": None}),
     score("two models", "several values of model", {**ROW, "model": "m"}, {**ROW, "_id": "b", "model": "n"}),
+    Mistake("tabel3", "argument name: invalid choice: 'tabel3'", program="eval.tables"),
     Mistake("table3 --results {here} --model smollm2", "no answers of smollm2", program="eval.tables"),
     Mistake("{here}", "holds no stored answers", program="eval.status"),
+    Mistake("{here} --wacth", "unknown option --wacth; did you mean --watch?", program="eval.status"),
+    Mistake("{here} {here}", "is one word too many", program="eval.status"),
     Mistake("{here} --subsets hotpot", "unknown subset 'hotpot'", program="eval.status"),
     Mistake("{here}/one --watch 0", "give the seconds between two looks", program="eval.status"),
+    Mistake("{here}/one", "the following arguments are required: INTO", program="eval.merge"),
+    Mistake("example --budget few", "argument --budget: invalid int value: 'few'", program="eval.show"),
     Mistake("{here}/none {here}/one", "holds no stored answers", program="eval.merge"),
     Mistake(
         "{here}/one {here}/two", "differ, so one was edited", "one file edited", stores("x", "y"), program="eval.merge"
     ),
 ]
-GROUPS = {
+SECTIONS = {
     "Names": NAMES,
     "Values": VALUES,
     "Models and what the machine has": MODELS,
@@ -253,4 +269,21 @@ GROUPS = {
     "Results folders": RESULTS,
     "Analyses": ANALYSES,
     "The other commands": OTHERS,
+}
+COMMONEST = (
+    "bugdet=128",
+    "model=mistrall",
+    "model=/models/foo",
+    "method=ecokv",
+    "budget=128,256",
+    "method=snapkv budget=32",
+    "subset=hotpot",
+    f"{SHORT} model.device=cuda",
+    "data=jsonl",
+    "table3 --results {here} --model smollm2",
+)
+_EVERY = {mistake.command: mistake for group in SECTIONS.values() for mistake in group}
+GROUPS = {
+    "The ten commonest": [_EVERY[command] for command in COMMONEST],
+    **{title: [one for one in group if one.command not in COMMONEST] for title, group in SECTIONS.items()},
 }

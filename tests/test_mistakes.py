@@ -34,10 +34,12 @@ MISTAKES = [mistake for group in GROUPS.values() for mistake in group]
 HEAD = """\
 # What goes wrong, and what is said
 
-Every wrong command, file or environment ends with one line on standard error that begins with `error:`, and with
-exit status 1; stored answers stay. Ctrl-C ends with status 130, SIGTERM with 143. This page is written by
-tests/test_mistakes.py, which runs each of these commands on a machine without a GPU: DIR is a folder with the flaw
-that the second column names, MODEL that of a working model. Runs have results=DIR/results where they name no other.
+Every wrong command, option, file or environment, whatever the command, ends with one line on standard error that begins
+with `error:`, and with exit status 1; stored answers stay. Ctrl-C ends with status 130, SIGTERM with 143. Of a sweep
+(`-m`) the line names each job that failed and what it said; an error in the code of a method of your own names the line
+that raised it. This page is written by tests/test_mistakes.py, which runs each of these commands on a machine without a
+GPU: DIR is a folder with the flaw that the second column names, MODEL that of a working model. Runs have
+results=DIR/results where they name no other.
 """
 
 

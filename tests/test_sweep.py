@@ -190,13 +190,33 @@ def test_a_failing_local_task_stops_no_other(
 ) -> None:
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     command = [sys.executable, "run.py", "-m", "hydra/launcher=local", f"hydra.sweep.dir={tmp_path / 'sweeps'}"]
-    command += [*sweep_of("swept"), "subset=nosuch,syn_fact"]
+    command += [*sweep_of("swept"), "subset=nosuch,syn_fact,neither"]
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "subset=nosuch" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("error: unknown subset 'nosuch'")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: 2 of 3 jobs failed; job 0 (subset=nosuch): unknown subset 'nosuch'")
+    assert "; job 2 (subset=neither): unknown subset 'neither'" in last
     assert "Traceback" not in done.stderr
     assert answered(tmp_path / "swept") == unbroken
+
+
+def test_jobs_one_after_the_other_say_which_they_are(sweep_of: Callable[[str], list[str]], tmp_path: Path) -> None:
+    short = [word for word in sweep_of("swept") if not word.startswith(("data.records", "method"))]
+    command = [sys.executable, "run.py", "-m", f"hydra.sweep.dir={tmp_path / 'sweeps'}", *short]
+    command += ["data.records=1", "method=full", "subset=syn_fact", "limit=0,1,-1,x"]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert [line.split(":")[0] for line in done.stdout.splitlines() if line.startswith("job ")] == [
+        "job 0", "job 1", "job 2", "job 3",
+    ]  # fmt: skip
+    table = done.stdout.partition("job 1: ")[2].partition("job 2: ")[0]
+    assert table.splitlines()[0].endswith("limit=1")
+    assert "syn_fact" in table.partition("score ± standard error")[2]
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: 3 of 4 jobs failed; job 0 (limit=0): limit is 0; give a whole number")
+    assert "; job 2 (limit=-1): limit is -1" in last
+    assert "; job 3 (limit=x): limit is 'x'" in last
+    assert "Traceback" not in done.stderr
 
 
 def test_shards_as_processes(sweep_of: Callable[[str], list[str]], unbroken: dict[str, Any], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from typing import NoReturn
 
 
 class UserError(Exception):
@@ -17,18 +18,30 @@ class UserError(Exception):
         return printable(super().__str__())
 
 
-def command(
-    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], None]
-) -> int:
+class Parser(argparse.ArgumentParser):
+    """Tells a wrong command line as every other mistake is told: in one line, with exit status 1."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UserError, which `command` prints."""
+        _, unknown, words = message.partition("unrecognized arguments: ")
+        word = words.split()[0] if words else ""
+        if unknown and word.startswith("-"):
+            known = [option for action in self._actions for option in action.option_strings]
+            message = f"unknown option {word.split('=')[0]}{nearest(word.split('=')[0], known)}"
+        elif unknown:
+            message = f"{words} is one word too many"
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+
+def command(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], None]) -> int:
     """Parse a command line, do its work and return the exit status: 1 with one line on stderr for a UserError
     or a reader of the output that has ended, else 0.
 
     arguments: None for those of the process. Commands that compose a configuration have
     `eval.console.mistakes.command`.
     """
-    chosen = parser.parse_args(arguments)
     try:
-        work(chosen)
+        work(parser.parse_args(arguments))
         sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -20,7 +20,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
-from eval.console import signals
+from eval.console import jobs, signals
 from eval.console.errors import UserError, nearest
 from eval.console.overrides import quoted
 
@@ -35,6 +35,7 @@ class Failed(BaseException):
 def past_hydra() -> Iterator[None]:
     """Turn an error in the block into Failed, but not in a sweep, whose launcher collects its tasks' errors."""
     try:
+        jobs.begin()
         yield
     except Exception as error:
         if HydraConfig.get().mode is RunMode.MULTIRUN:
@@ -55,6 +56,7 @@ def command(app: Callable[[], None]) -> int:
     except (Exception, Failed) as error:
         if (message := explain(error)) is None:
             raise
+        message = jobs.failures(error, explain) or message
         print(f"error: {message}", file=sys.stderr)
         return 1
     return 0

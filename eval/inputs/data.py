@@ -6,28 +6,27 @@ older edition; the archive itself is the official data (THUDM/LongBench on the h
 
 from __future__ import annotations
 
-import json
-import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from eval.console.errors import UserError, nearest
-from eval.inputs import subsets
+from eval.inputs import jsonlines, subsets
 
 Record = dict[str, Any]
 
 REPOSITORY = "zai-org/LongBench"
-MEMBER_LIMIT = 1 << 29  # bytes of one unpacked file; LongBench's largest is below 100 MB
-
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "a non-empty string or a whole number": lambda value: (
+        type(value) is int or (isinstance(value, str) and bool(value.strip()))
+    ),
     "a non-empty string": lambda value: isinstance(value, str) and bool(value.strip()),
     "a string": lambda value: isinstance(value, str),
     "a string or null": lambda value: value is None or isinstance(value, str),
@@ -36,7 +35,7 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
     "a number of words, 0 or more": lambda value: type(value) is int and value >= 0,
 }
 _FIELDS = {
-    "_id": "a non-empty string",
+    "_id": "a non-empty string or a whole number",
     "input": "a string",
     "context": "a non-empty string",
     "answers": "a list with at least one string",
@@ -63,7 +62,7 @@ def read_jsonl(path: str | Path) -> list[Record]:
     Raises:
         UserError: the file cannot be read, or a line is not a LongBench record (told with its number).
     """
-    return parse_records(_bytes(Path(path)), str(path))
+    return parse_records(jsonlines.read(Path(path)), str(path))
 
 
 def load_folder(path: str | Path, subset: str) -> Loaded:
@@ -77,8 +76,7 @@ def load_folder(path: str | Path, subset: str) -> Loaded:
         return _from_folder(path, subset)
     if path.suffix == ".zip" and path.is_file():
         return _from_zip(path, subset, str(path))
-    content = _bytes(path)
-    return _loaded(content, str(path), sha256(content).hexdigest(), subset)
+    return _from_file(path, subset)
 
 
 def longbench(
@@ -131,13 +129,11 @@ def archive(repository: str, revision: str, cache: str | Path | None = None, end
 
 
 def parse_records(content: bytes, origin: str) -> list[Record]:
-    """Parse and check JSONL: UTF-8, one record per line; `origin` is the name used in complaints.
-
-    Lines end with `\\n` alone: answers contain `\\r`, and `str.splitlines` would break records at U+2028.
-    """
+    """Parse and check JSONL: UTF-8, one record per line; `origin` is the name used in complaints. An `_id` may be a
+    number and becomes a text."""
     records: list[Record] = []
     seen: dict[str, int] = {}
-    for number, record in parse_lines(content, origin):
+    for number, record in jsonlines.parse_lines(content, origin):
         where = f"{origin}, line {number}"
         _check(record, where)
         first = seen.setdefault(record["_id"], number)
@@ -145,45 +141,6 @@ def parse_records(content: bytes, origin: str) -> list[Record]:
             raise UserError(f"{where}: _id {record['_id']!r} is already that of line {first}; ids must differ")
         records.append(record)
     return records
-
-
-def parse_lines(content: bytes, origin: str) -> list[tuple[int, dict[str, Any]]]:
-    """Parse JSONL into (line number, object) pairs; NaN and infinity are refused, empty lines skipped.
-
-    Raises:
-        UserError: not UTF-8, not JSON objects, or no line at all.
-    """
-    parsed = []
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        where = f"{origin}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line.decode("utf-8"), parse_constant=_refuse)
-        except UnicodeDecodeError as error:
-            raise UserError(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from error
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: not JSON ({error})") from error
-        if not isinstance(value, dict):
-            raise UserError(f"{where}: expected a JSON object, found {type(value).__name__}")
-        if _SURROGATE.search(line) and not _encodes(value):
-            raise UserError(f"{where}: a lone surrogate (half of a \\u pair) is no text")
-        parsed.append((number, value))
-    if not parsed:
-        raise UserError(f"{origin}: the file is empty; expected one JSON object per line")
-    return parsed
-
-
-def _encodes(value: Any) -> bool:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
 
 
 def _strings(value: Any) -> bool:
@@ -196,6 +153,7 @@ def _check(record: Record, where: str) -> None:
     for key, kind in _FIELDS.items():
         if not _KINDS[kind](record[key]):
             raise UserError(f"{where}: {key} must be {kind}, found {_short(record[key])}")
+    record["_id"] = str(record["_id"])
     if "evidence" in record:
         record["evidence"] = [_span(span, len(record["context"]), where) for span in record["evidence"] or ()]
 
@@ -214,38 +172,77 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from error
+def present(path: Path) -> tuple[str, ...]:
+    """The subsets that a folder or a zip holds, in the order of tables; of a single file what it is named after.
+
+    Raises UserError if there is none.
+    """
+    if path.is_file() and path.suffix != ".zip":
+        return (jsonlines.stem(path.name),)
+    files = _members(path) if path.is_file() else jsonlines.inside(path)
+    found = tuple(name for name in (*subsets.names(), *subsets.groups()["longbench_e"]) if name in files)
+    if not found:
+        others = f" (but {', '.join(f'{name}.jsonl' for name in sorted(files)[:3])})" if files else ""
+        raise UserError(
+            f"{path} holds no SUBSET.jsonl of a known subset{others}; name a folder, a zip or a file in data.path. "
+            f"{subsets.OWN_TASK}"
+        )
+    return found
 
 
 def _from_folder(folder: Path, subset: str) -> Loaded:
-    for path in (folder / f"{subset}.jsonl", folder / "data" / f"{subset}.jsonl"):
-        if path.is_file():
-            content = _bytes(path)
-            return _loaded(content, str(path), sha256(content).hexdigest(), subset)
-    subsets.load(subset)  # a misspelt name is the likelier mistake
-    there = [path.stem for pattern in ("*.jsonl", "data/*.jsonl") for path in folder.glob(pattern)]
-    raise UserError(f"{folder}: no {subset}.jsonl{nearest(subset, there) if there else ' and no other'}")
+    files = jsonlines.inside(folder)
+    if subset not in files:
+        subsets.load(subset)  # a misspelt name is the likelier mistake
+        raise UserError(f"{folder}: no {subset}.jsonl{nearest(subset, files) if files else ' and no other'}")
+    return _from_file(files[subset], subset)
+
+
+def _from_file(path: Path, subset: str) -> Loaded:
+    content = jsonlines.read(path)
+    return _loaded(content, str(path), sha256(content).hexdigest(), subset)
+
+
+def _members(path: Path) -> dict[str, str]:
+    """The JSONL files of a zip by their stem, at its top or one folder deep.
+
+    Raises UserError for what is no zip, and for two files of one name.
+    """
+    found: dict[str, str] = {}
+    with _opened(path) as archive:
+        for name in sorted(archive.namelist()):
+            if name.endswith(jsonlines.ENDINGS) and name.count("/") < 2:
+                stem = jsonlines.stem(name.rpartition("/")[2])
+                if (first := found.setdefault(stem, name)) != name:
+                    raise UserError(f"{path}: 2 files for {stem} ({first}, {name}); expected one data/{stem}.jsonl")
+    return found
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[ZipFile]:
+    """A zip, its errors told in one line."""
+    try:
+        with ZipFile(path) as archive:
+            yield archive
+    except (BadZipFile, OSError, RuntimeError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not a readable zip ({error}); download it again") from error
 
 
 def _from_zip(path: Path, subset: str, source: str) -> Loaded:
     """Read one member into memory; nothing is unpacked, so the paths in the archive can do no harm."""
-    try:
-        with ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name in (f"data/{subset}.jsonl", f"{subset}.jsonl")]
-            if len(names) != 1:
-                subsets.load(subset)
-                raise UserError(f"{path}: {len(names)} files for {subset}; expected one data/{subset}.jsonl")
-            with archive.open(names[0]) as member:
-                content = member.read(MEMBER_LIMIT + 1)
-    except (BadZipFile, OSError, RuntimeError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: not a readable zip ({error}); download it again") from error
-    if len(content) > MEMBER_LIMIT:
-        raise UserError(f"{path}: {names[0]} unpacks to more than {MEMBER_LIMIT >> 20} MiB; not LongBench's")
-    return _loaded(content, f"{source}:{names[0]}", digest_of(path), subset)
+    members = _members(path)
+    if subset not in members:
+        subsets.load(subset)
+        there = nearest(subset, members) if members else " and no other"
+        raise UserError(f"{path}: no {subset}.jsonl{there}")
+    name = members[subset]
+    with _opened(path) as archive, archive.open(name) as member:
+        content = member.read(jsonlines.LIMIT + 1)
+    if len(content) > jsonlines.LIMIT:
+        raise UserError(f"{path}: {name} unpacks to more than {jsonlines.LIMIT >> 20} MiB; not LongBench's")
+    if name.endswith(".gz"):
+        content = jsonlines.unpacked(content, f"{path}:{name}")
+    return _loaded(content, f"{source}:{name}", digest_of(path), subset)
 
 
 def digest_of(path: Path) -> str:

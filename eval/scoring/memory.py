@@ -16,7 +16,7 @@ from typing import Any
 from eval.console.errors import UserError
 from eval.inputs.subsets import Subset
 from eval.keeping.store import digest
-from eval.scoring import metrics, rouge_l
+from eval.scoring import chinese, metrics, rouge_l
 from eval.scoring import rows as plain
 from eval.scoring.metrics import Edit
 
@@ -48,7 +48,7 @@ def _key(subset: Subset, row: dict[str, Any]) -> str:
 
 
 def _code() -> str:
-    sources = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in (metrics, rouge_l)]
+    sources = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in (chinese, metrics, rouge_l)]
     return digest([*sources, version("rouge"), version("jieba")])
 
 

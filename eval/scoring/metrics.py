@@ -6,15 +6,12 @@ reference answer and the task's classes (used by `classification` alone) and ret
 
 from __future__ import annotations
 
-import logging
 import re
 import string
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
-from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from rapidfuzz import fuzz
 
@@ -23,6 +20,7 @@ from eval.console.foreign import blamed
 from eval.console.imported import imported
 from eval.inputs.subsets import Subset
 from eval.scoring import rouge_l
+from eval.scoring.chinese import segmented, words
 
 Metric = Callable[[str, str, Sequence[str] | None], float]
 Need = Callable[[Sequence[str], Sequence[str] | None], str | None]  # answers and classes -> what is wrong with them
@@ -83,7 +81,7 @@ def rouge(prediction: str, answer: str, _classes: Sequence[str] | None = None) -
 
 def rouge_zh(prediction: str, answer: str, _classes: Sequence[str] | None = None) -> float:
     """`rouge` over jieba's words (`rouge_zh_score`)."""
-    return rouge_l.package(_segmented(prediction), _segmented(answer))
+    return rouge_l.package(segmented(prediction), segmented(answer))
 
 
 def rouge_score_l(prediction: str, answer: str, _classes: Sequence[str] | None = None) -> float:
@@ -232,7 +230,7 @@ def score(
     if subset.first_line:
         prediction = prediction.lstrip("\n").split("\n")[0]
     if failures is not None and metric in (rouge, rouge_zh):
-        texts = (_segmented(text) if metric is rouge_zh else text for text in (prediction, *answers))
+        texts = (segmented(text) if metric is rouge_zh else text for text in (prediction, *answers))
         failures[subset.name] += any(not rouge_l.sentences(text) for text in texts)
     with blamed(f"metric {subset.metric}"):
         points = max(metric(prediction, answer, all_classes) for answer in answers)
@@ -246,25 +244,6 @@ def check_record(subset: Subset, answers: Sequence[str], classes: Sequence[str] 
     need: Need | None = getattr(named(_metric_name(subset, "difflib")), "need", None)
     if need and (wrong := need(answers, classes)):
         raise UserError(f"{subset.name} is scored by {subset.metric}: {wrong}")
-
-
-def words(text: str) -> list[str]:
-    """Cut a Chinese text into jieba's words."""
-    return list(_jieba().cut(text, cut_all=False))
-
-
-def _segmented(text: str) -> str:
-    return " ".join(words(text))
-
-
-@cache
-def _jieba() -> Any:
-    """Load jieba on first use, without its messages: it takes a second and English tasks need none."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import jieba
-    jieba.setLogLevel(logging.WARNING)
-    return jieba
 
 
 def _metric_name(subset: Subset, edit: str) -> str:

@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from eval.console.errors import command
+from eval.console.errors import Parser, command
 from eval.tables import cells, latex
 from eval.tables.build import TABLES, build, restricted, write_files
 from eval.tables.layout import markdown
@@ -19,7 +19,7 @@ from eval.tables.options import options, select
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = argparse.ArgumentParser(prog="python -m eval.tables", description="Tables 3, 4 and 5 of the paper.")
+    parser = Parser(prog="python -m eval.tables", description="Tables 3, 4 and 5 of the paper.")
     parser.add_argument("name", choices=TABLES)
     parser.add_argument("--no-errors", action="store_true", help="print no standard errors")
     parser.add_argument("--all-columns", action="store_true", help="show tasks without any answer as well")

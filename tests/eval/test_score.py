@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from eval import score
 from eval.console.errors import UserError
 from eval.inputs import subsets
+from eval.scoring.predictions import read_tables
 from eval.scoring.rows import score_rows
 
 ROW: dict[str, Any] = {"pred": "Ann", "answers": ["Ann"], "all_classes": None, "length": 3}
@@ -82,7 +84,7 @@ def test_one_table_per_folder_method_and_budget(tmp_path: Path) -> None:
         {**OWN, "method": "h2o", "budget": 128},
         {**OWN, "method": "laq", "budget": 128},
     )
-    tables = score.read_tables([tmp_path, tmp_path / "one"])
+    tables = read_tables([tmp_path, tmp_path / "one"])
     assert {table[1:] for table in tables} == {(), ("method h2o", "budget 128"), ("method laq", "budget 128")}
     assert [len(rows) for by_subset in tables.values() for rows in by_subset.values()] == [1, 1, 1, 1]
 
@@ -138,3 +140,55 @@ def test_rouge_score_stands_apart_from_the_official_rouge() -> None:
     assert (official.edit, other.edit) == (None, "rouge-score")
     assert official.score == 0, "the official Rouge-L tells cases apart"
     assert other.score == pytest.approx(100 * 2 / 3)
+
+
+LINE = {"pred": "Ann", "answers": ["Ann"], "all_classes": None, "length": 5000}
+
+
+def scored(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    assert score.main([*arguments, "--json"]) == 0
+    return [row for table in json.loads(capsys.readouterr().out) for row in table["scores"]]
+
+
+def test_official_predictions_of_longbench_e(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """LongBench's pred.py --e writes pred_e/MODEL/SUBSET.jsonl, without the _e."""
+    write(tmp_path / "pred_e" / "llama" / "qasper.jsonl", LINE)
+    write(tmp_path / "pred_e" / "llama" / "hotpotqa_e.jsonl", LINE)
+    write(tmp_path / "pred" / "llama" / "qasper.jsonl", LINE)
+    found = {row["subset"]: row for row in scored(capsys, str(tmp_path))}
+    assert list(found) == ["qasper", "qasper_e", "hotpotqa_e"]
+    assert found["qasper"]["buckets"] is None
+    assert found["qasper_e"]["buckets"] == {"0-4k": None, "4-8k": 100.0, "8k+": None}
+    assert scored(capsys, str(tmp_path / "pred_e" / "llama" / "qasper.jsonl"))[0]["subset"] == "qasper_e"
+    write(tmp_path / "pred_e" / "llama" / "narrativeqa.jsonl", LINE)
+    assert score.main([str(tmp_path)]) == 1
+    assert "unknown subset 'narrativeqa_e'" in capsys.readouterr().err
+
+
+def test_predictions_named_otherwise_take_a_subset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "mine.jsonl", LINE)
+    assert scored(capsys, str(path), "--subset", "qasper_e")[0]["subset"] == "qasper_e"
+    wrong = {
+        (str(path),): "mine.jsonl: its name says no subset (unknown subset 'mine'",
+        (str(path), "--subset", "qaspr"): "unknown subset 'qaspr'; did you mean qasper",
+        (str(path), str(write(tmp_path / "other.jsonl", LINE)), "--subset", "qasper"): "says what one file holds",
+        (str(write(tmp_path / "own.jsonl", OWN)), "--subset", "lcc"): "dataset is 'qasper', not 'lcc' as --subset says",
+    }
+    for arguments, says in wrong.items():
+        assert score.main(list(arguments)) == 1
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert says in said
+
+
+def test_packed_files_byte_order_marks_and_numbers_as_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = b"\xef\xbb\xbf" + b"".join(json.dumps({**LINE, "_id": n}).encode() + b"\n" for n in (1, 2))
+    (tmp_path / "qasper.jsonl.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "hotpotqa.jsonl").write_bytes(content)
+    assert [(row["subset"], row["n"]) for row in scored(capsys, str(tmp_path))] == [("qasper", 2), ("hotpotqa", 2)]
+    (tmp_path / "qasper.jsonl").write_bytes(content)
+    assert score.main([str(tmp_path)]) == 1
+    assert "qasper.jsonl and qasper.jsonl.gz are both there" in capsys.readouterr().err
+    (tmp_path / "lcc.jsonl.gz").write_bytes(gzip.compress(content)[:-9])
+    assert score.main([str(tmp_path / "lcc.jsonl.gz")]) == 1
+    assert "not a readable gzip" in capsys.readouterr().err

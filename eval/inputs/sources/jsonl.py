@@ -11,7 +11,7 @@ from pydantic import Field
 
 from eval.console.errors import UserError
 from eval.console.fields import LocalPath, Section
-from eval.inputs import data, subsets
+from eval.inputs import data
 from eval.inputs.data import Loaded
 from eval.keeping.store import NAME
 
@@ -48,23 +48,11 @@ class Jsonl(Section):
         return {"source": self.name, "label": label}
 
     def subsets(self) -> Sequence[str]:
-        """Subsets found in the folder, or the one that a single file is named after."""
+        """Subsets found in the folder or the zip, or the one that a single file is named after."""
         path = self.path
         if not path.exists():
             raise UserError(f"data.path={path}: there is no such folder or file")
-        if path.is_file() and path.suffix != ".zip":
-            return (path.stem,)
-        if path.is_file():
-            return ("english",)
-        files = {file.stem for pattern in ("*.jsonl", "data/*.jsonl") for file in path.glob(pattern)}
-        present = tuple(name for name in (*subsets.names(), *subsets.groups()["longbench_e"]) if name in files)
-        if not present:
-            others = f" (but {', '.join(f'{name}.jsonl' for name in sorted(files)[:3])})" if files else ""
-            raise UserError(
-                f"{path} holds no SUBSET.jsonl of a known subset{others}; name a folder, a zip or a file in data.path. "
-                f"{subsets.OWN_TASK}"
-            )
-        return present
+        return data.present(path)
 
     def read(self, subset: str) -> Loaded:
         return data.load_folder(self.path, subset)

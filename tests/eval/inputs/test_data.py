@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eval.console.errors import UserError
-from eval.inputs import data, subsets
+from eval.inputs import data, jsonlines, subsets
 from tests.hub import COMMIT, serving
 
 RECORD: dict[str, Any] = {
@@ -91,7 +92,9 @@ def test_bad_files_are_told(content: bytes, complaint: str) -> None:
     ("key", "value"),
     [
         ("_id", ""),
-        ("_id", 3),
+        ("_id", 3.5),
+        ("_id", True),
+        ("_id", None),
         ("input", None),
         ("context", ""),
         ("context", " \n"),
@@ -145,7 +148,7 @@ def test_places_without_the_subset_are_told(tmp_path: Path, monkeypatch: pytest.
     for path, subset, complaint in (
         (tmp_path, "lcc", "no lcc.jsonl; known: qasper"),
         (tmp_path, "qaspr", "unknown subset 'qaspr'; did you mean qasper"),
-        (packed, "lcc", "0 files for lcc"),
+        (packed, "lcc", "data.zip: no lcc.jsonl; known: qasper"),
         (tmp_path / "none", "lcc", "No such file"),
         (tmp_path / "none.zip", "lcc", "No such file"),
     ):
@@ -159,7 +162,7 @@ def test_places_without_the_subset_are_told(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "bad.zip").write_bytes(content)
     with pytest.raises(UserError, match="not a readable zip"):
         data.load_folder(tmp_path / "bad.zip", "qasper")
-    monkeypatch.setattr(data, "MEMBER_LIMIT", 50)
+    monkeypatch.setattr(jsonlines, "LIMIT", 50)
     with pytest.raises(UserError, match="unpacks to more than"):
         data.load_folder(packed, "qasper")
 
@@ -181,7 +184,7 @@ def test_the_hubs_archive(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.source == f"{data.REPOSITORY}@{COMMIT}:data/qasper.jsonl"
     with pytest.raises(UserError, match=r"cannot get data\.zip .* at v9 .*data\.path="):
         data.longbench("qasper", revision="v9", cache=cache, endpoint=hub)
-    with pytest.raises(UserError, match="0 files for lcc"):
+    with pytest.raises(UserError, match=r"no lcc\.jsonl; known: qasper"):
         data.longbench("lcc", cache=cache, endpoint=hub)
 
     from huggingface_hub import constants
@@ -198,3 +201,40 @@ def test_the_environments_hub_is_used(hub: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"{data.REPOSITORY}@{COMMIT}:data/qasper.jsonl"
+
+
+def test_a_zip_is_what_it_holds(tmp_path: Path) -> None:
+    members = {
+        "records/qasper.jsonl": dump(RECORD),
+        "hotpotqa_e.jsonl.gz": gzip.compress(dump(RECORD)),
+        "a/b/lcc.jsonl": b"",
+    }
+    packed = archive(tmp_path / "some.zip", **members, **{"__MACOSX/._qasper.jsonl": b"x", "README.md": b""})
+    assert data.present(packed) == ("qasper", "hotpotqa_e")
+    for name in data.present(packed):
+        assert data.load_folder(packed, name).records == (RECORD,)
+    with pytest.raises(UserError, match=r"none\.zip holds no SUBSET\.jsonl of a known subset \(but mine\.jsonl\)"):
+        data.present(archive(tmp_path / "none.zip", **{"mine.jsonl": dump(RECORD)}))
+    twice = archive(tmp_path / "twice.zip", **{"data/qasper.jsonl": b"", "qasper.jsonl": b""})
+    with pytest.raises(UserError, match=r"2 files for qasper \(data/qasper\.jsonl, qasper\.jsonl\)"):
+        data.load_folder(twice, "qasper")
+
+
+def test_packed_files_and_byte_order_marks(tmp_path: Path) -> None:
+    (tmp_path / "qasper.jsonl.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + dump(RECORD)))
+    assert data.present(tmp_path) == data.present(tmp_path / "qasper.jsonl.gz") == ("qasper",)
+    for place in (tmp_path, tmp_path / "qasper.jsonl.gz"):
+        assert data.load_folder(place, "qasper").records == (RECORD,)
+    (tmp_path / "qasper.jsonl").write_bytes(dump(RECORD))
+    with pytest.raises(UserError, match=r"qasper\.jsonl and qasper\.jsonl\.gz are both there"):
+        data.load_folder(tmp_path, "qasper")
+    (tmp_path / "lcc.jsonl.gz").write_bytes(b"plain")
+    with pytest.raises(UserError, match="not a readable gzip"):
+        data.load_folder(tmp_path / "lcc.jsonl.gz", "lcc")
+
+
+def test_an_id_may_be_a_number() -> None:
+    records = data.parse_records(dump({**RECORD, "_id": 7}, {**RECORD, "_id": "8"}), "x")
+    assert [record["_id"] for record in records] == ["7", "8"]
+    with pytest.raises(UserError, match="line 2: _id '7' is already that of line 1"):
+        data.parse_records(dump({**RECORD, "_id": 7}, {**RECORD, "_id": "7"}), "x")
