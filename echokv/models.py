@@ -1,6 +1,9 @@
 """Loading a model and its tokenizer from a hub name, a local folder, a GGUF file, or the embedded SmolLM2."""
 
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,10 +11,19 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
+from transformers.utils import logging as transformers_logging
 
 from echokv import embedded
+from echokv.checkpoints import (
+    Checkpoint,
+    read_json,
+    refuse_incomplete,
+    refuse_quantized,
+    refuse_tokenizer,
+    refuse_unsupported,
+)
 from echokv.errors import UsageError
-from echokv.prefill import refuse_model
 
 DTYPES = {
     "float16": torch.float16,
@@ -19,6 +31,9 @@ DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
 }
+# What loading raises for files that are missing, damaged or contradictory, or need another package; by name, for two
+# are of packages that only transformers uses.
+LOADING = {"OSError", "ValueError", "ImportError", "SafetensorError", "StrictDataclassError"}
 
 
 def load_model(
@@ -38,31 +53,29 @@ def load_model(
         over all GPUs and overrules it.
     attention: "sdpa" or "flash_attention_2", the kernel of the prefill.
 
-    Raises UsageError if the device or kernel is unknown or missing, the model cannot be found or reached, or its layers
-    drop keys themselves.
+    Raises UsageError if the device or kernel is unknown or missing, the model cannot be found or reached, its layers
+    drop keys themselves, its weights are not those that its configuration asks for, or its tokenizer is not its own.
     """
     target = device_named(device)
     _check_attention(attention, target, dtype)
     if dtype not in (*DTYPES, "auto"):
         raise UsageError(f"dtype '{dtype}' is unknown; use auto, {', '.join(DTYPES)}")
+    about, tokenizer = load_tokenizer(name, revision)
     folder, source = _source(name, revision)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, **source)
-        if "gguf_file" not in source:
-            source["use_safetensors"] = True
-        model = AutoModelForCausalLM.from_pretrained(
+    if "gguf_file" not in source:
+        source["use_safetensors"] = True
+    refuse_quantized(name, about.config.to_dict(), AUTO_QUANTIZATION_CONFIG_MAPPING)
+    with _told(name), _quiet():
+        model, found = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=DTYPES.get(dtype, "auto"),
             attn_implementation=attention,
             device_map=device_map,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # told below, with the sizes
             **source,
         )
-    except Exception as error:
-        # safetensors has an error of its own, for files that are cut short or damaged.
-        if not isinstance(error, OSError | ValueError) and type(error).__name__ != "SafetensorError":
-            raise
-        raise UsageError(_why(name, error)) from error
-    refuse_model(model.config)
+    refuse_incomplete(name, found)
     return (model if device_map else model.to(target)).eval(), tokenizer
 
 
@@ -71,17 +84,56 @@ def load_tokenizer(name: str, revision: str | None = None) -> tuple[Any, Any]:
 
     Raises UsageError as `load_model` does.
     """
+    _refuse_files(name)
     folder, source = _source(name, revision)
-    try:
+    with _told(name):
         config = AutoConfig.from_pretrained(folder, **source)
+        refuse_unsupported(config.to_dict())
         tokenizer = AutoTokenizer.from_pretrained(folder, **source)
-    except (OSError, ValueError) as error:
-        raise UsageError(_why(name, error)) from error
-    try:
-        generation = GenerationConfig.from_pretrained(folder, revision=revision)
-    except OSError:  # a model need not have one
-        generation = GenerationConfig.from_model_config(config)
+        try:
+            generation = GenerationConfig.from_pretrained(folder, revision=revision)
+        except OSError:  # a model need not have one
+            generation = GenerationConfig.from_model_config(config)
+    named = [tokenizer.eos_token_id, config.eos_token_id, generation.eos_token_id]
+    ends = [end for one in named for end in (one if isinstance(one, list) else [one])]
+    refuse_tokenizer(name, tokenizer, config.vocab_size, ends)
     return SimpleNamespace(config=config, generation_config=generation), tokenizer
+
+
+def _refuse_files(name: str) -> None:
+    """Raise UsageError for a local model that lacks files, has damaged ones or is of an unsupported kind."""
+    place = Path(os.path.expanduser(name))
+    if name == embedded.NAME or not place.exists():
+        return
+    found = Checkpoint.at(place)
+    if found.config:
+        refuse_unsupported(read_json(found.config))
+    if found.generation:  # which transformers would pass over
+        read_json(found.generation)
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Turn what loading may raise into UsageError, in one line."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        if not any(kind.__name__ in LOADING for kind in type(error).__mro__):
+            raise
+        raise UsageError(_why(name, error)) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from printing tables of keys, of which the first are named in one line."""
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(before)
 
 
 def _source(name: str, revision: str | None) -> tuple[str, dict[str, Any]]:
@@ -89,6 +141,7 @@ def _source(name: str, revision: str | None) -> tuple[str, dict[str, Any]]:
     safe: dict[str, Any] = {"trust_remote_code": False}
     if name == embedded.NAME:
         return str(embedded.folder()), safe
+    name = os.path.expanduser(name)
     if name.endswith(".gguf"):
         return str(Path(name).parent), {**safe, "gguf_file": Path(name).name}
     return name, {**safe, "revision": revision}
@@ -128,6 +181,8 @@ def _why(name: str, error: Exception) -> str:
     """One line for the ways in which loading fails."""
     local = Path(name)
     text = " ".join(str(error).split())
+    if isinstance(error, ImportError):
+        return f"cannot load {name}: {text[:200]}"
     if local.exists():
         return (
             f"cannot load a model from {name}: {text[:200]} (a folder needs config.json, a tokenizer and safetensors)"

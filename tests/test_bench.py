@@ -20,6 +20,7 @@ from echokv import UsageError
 from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.planning.plan import Cell
+from eval.planning.policies import Given
 from scripts.benchmarks import against_kvpress, shares
 from scripts.benchmarks.bench import Bench, load
 from scripts.benchmarks.grid import stand_in
@@ -61,7 +62,7 @@ def test_shortest_stops_at_its_limit(repeats: int, limit: float, runs: int) -> N
 
 
 def cell(method: str, budget: int | None, press: Any = None) -> Cell:
-    return Cell(method, budget, press, None)  # type: ignore[arg-type]
+    return Cell(method, budget, Given(press), None)  # type: ignore[arg-type]
 
 
 def test_which_answers_count_for_which_cells() -> None:

@@ -70,7 +70,7 @@ def measure(case: Case, grid: Sequence[Cell], steps: int) -> dict[str, Any]:
         "evidence_tokens": len(tokens),
         "cells": [
             {
-                "method": cell.method,
+                "method": cell.row,
                 "budget": cell.budget,
                 "pred": case.tokenizer.decode(answer, skip_special_tokens=True),
                 "entries": selection.entries,

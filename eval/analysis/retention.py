@@ -73,7 +73,7 @@ def measure(case: Case, grid: Sequence[Cell], stand_in: Sequence[str]) -> dict[s
             share = selection.entries / (filled.layers * selection.heads * filled.length)
             kept.append(
                 {
-                    "method": group[0].method,
+                    "method": group[0].row,
                     "selection": name,
                     "budget": budget,
                     "retained": round(evidence.retained(selection, found.tokens), 6),

@@ -80,7 +80,7 @@ class Study(Generic[Options]):
     @property
     def methods(self) -> dict[str, dict[str, Any]]:
         """Each method's fields."""
-        return {cell.method: cell.fields for cell in self.grid}
+        return {cell.row: cell.fields for cell in self.grid}
 
     @property
     def model(self) -> str:
@@ -91,7 +91,8 @@ class Study(Generic[Options]):
     def described(self) -> str:
         """The model as a caption names it, with what a reader must know to weigh its numbers."""
         cell = self.grid[0]
-        return model_name(Run(cell.store.folder, Name(cell.method), cell.budget, cell.store.key.identity))
+        key = cell.store.key
+        return model_name(Run(cell.store.folder, Name(cell.method), cell.budget, key.identity, key.shown))
 
     def place(self, part: str, identity: dict[str, Any]) -> Store:
         """Where what the analysis makes of these settings is kept: results/analysis/NAME/DATA/MODEL/PART-HASH."""
@@ -116,7 +117,7 @@ class Study(Generic[Options]):
                     f"{self.name} compares lookahead queries, and {cell.method} decodes nothing ahead: "
                     "choose among laq, stage1_only, iterative_only and echokv"
                 )
-            found[cell.method] = cell.press
+            found[cell.row] = cell.press
         return found
 
 
@@ -150,7 +151,7 @@ def collect(
     """
     key = {"analysis": {"name": study.name, **identity}, "cells": [cell.store.key.identity for cell in study.grid]}
     store = study.place(study.part, key)
-    place = Cell(study.name, None, study.grid[0].press, store)
+    place = Cell(study.name, None, study.grid[0].policy, store)
     todo = [example for example, _ in missing([place], study.examples)]
     total = len(study.examples)
     print(f"{study.part}: {total - len(todo)} of {total} examples are measured, {len(todo)} to do", file=sys.stderr)

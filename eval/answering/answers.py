@@ -132,8 +132,8 @@ def decode(filled: Prefill, selections: Sequence[Selection], n: int) -> list[lis
 
 
 def by_scope(grid: Sequence[Cell]) -> list[list[Cell]]:
-    """Cells that share their scores: of one method, at budgets that make no difference to it."""
+    """Cells that share their scores: of one row, at budgets that make no difference to it."""
     groups: dict[Any, list[Cell]] = {}
     for cell in grid:
-        groups.setdefault((cell.method, cell.press.scope(cell.budget or 0)), []).append(cell)
+        groups.setdefault((cell.row, cell.press.scope(cell.budget or 0)), []).append(cell)
     return list(groups.values())

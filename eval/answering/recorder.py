@@ -67,7 +67,7 @@ class Recorder:
         for cell, selection in chosen:
             press, budget, spaces = cell.press, cell.budget, []
             if isinstance(press, Lookahead) and budget is not None and filled.length > budget:
-                known = (cell.method, press.scope(budget))
+                known = (cell.row, press.scope(budget))
                 if known not in ahead:
                     rounds = enumerate(press.rounds(filled, budget), 1)
                     ahead[known] = [_step(f"W{place}", part.workspace) for place, part in rounds]

@@ -8,6 +8,7 @@ import sys
 from eval.answering import announce
 from eval.answering.summary import summary
 from eval.keeping.store import check_writable
+from eval.planning.earlier import notes
 from eval.planning.plan import Plan
 from eval.planning.recording import Recording
 from eval.planning.settings import Settings
@@ -27,7 +28,7 @@ def run(settings: Settings) -> None:
 def carry_out(plan: Plan) -> None:
     """`run`, of a plan that is made."""
     grid, examples, inspect = plan.grid, plan.data.examples, plan.settings.inspect
-    for warning in plan.data.warnings:
+    for warning in (*plan.data.warnings, *notes([cell.store for cell in grid], plan.results)):
         print(f"note: {warning}", file=sys.stderr)
     if not examples:
         print(f"shard {plan.settings.shard} holds no example of these subsets: nothing to do", file=sys.stderr)

@@ -13,7 +13,8 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,17 @@ def digest(value: Any) -> str:
 
 @dataclass(frozen=True)
 class RunKey:
-    """What a run's answers depend on. `identity` holds all of it; the rest is there to be read in a path."""
+    """What a run's answers depend on. `identity` holds all of it; the rest is there to be read.
+
+    shown: names that may change without making another run, such as that of a model's folder.
+    """
 
     data: str
     model: str
     method: str
     budget: int | None
     identity: dict[str, Any]
+    shown: dict[str, Any] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -104,7 +109,7 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         manifest = self.folder / "manifest.json"
         if not manifest.exists():
-            _write_whole(manifest, {"format": FORMAT, "identity": self.key.identity})
+            _write_whole(manifest, {"format": FORMAT, "identity": self.key.identity, "shown": self.key.shown})
         if self._run is None or (self.folder / f"{subset}.{self._run}.jsonl").exists():
             self._run = uuid.uuid4().hex[:12]
             _write_whole(self.folder / "runs" / f"{self._run}.json", made_by)
@@ -157,6 +162,14 @@ def stored_identity(folder: Path) -> dict[str, Any]:
     if not folder.name.endswith(f"-{digest(identity)}"):
         raise UserError(f"{manifest} names other settings than its folder's hash; use another results= folder")
     return identity
+
+
+def shown(folder: Path) -> dict[str, Any]:
+    """Names that a run's folder was given to be shown with its answers; none in folders of earlier versions."""
+    with suppress(OSError, ValueError, AttributeError):
+        found = json.loads((folder / "manifest.json").read_text(encoding="utf-8")).get("shown")
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def check_writable(root: Path) -> None:

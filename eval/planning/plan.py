@@ -4,35 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import InstantiationException
-from hydra.utils import get_class, instantiate
-
-from echokv import Needs, Press, UsageError
+from echokv import Needs, Press
 from eval.console.errors import UserError
 from eval.console.foreign import blamed
 from eval.inputs.examples import Data
 from eval.inputs.protocol import Protocol
 from eval.keeping.store import RunKey, Store
 from eval.planning.data import read
+from eval.planning.policies import Given, Policy, policies
 from eval.planning.settings import Model, Preset, Settings
+from eval.planning.weights import Weights, weights
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of a table: a method at a budget (None for FullKV), and where its answers are kept."""
+    """One row of a table: a method at a budget (None for FullKV), and where its answers are kept.
+
+    variant: what tells it from other rows of the method where fields have several values, such as "steps=4".
+    """
 
     method: str
     budget: int | None
-    press: Press
+    policy: Policy | Given
     store: Store
+    variant: str = ""
+
+    @property
+    def press(self) -> Press:
+        return self.policy.press
+
+    @property
+    def row(self) -> str:
+        """The method and its variant: cells of one row differ in the budget alone."""
+        return f"{self.method} {self.variant}".rstrip()
 
     @property
     def label(self) -> str:
-        return self.method if self.budget is None else f"{self.method} {self.budget}"
+        return self.row if self.budget is None else f"{self.row} {self.budget}"
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -79,7 +90,11 @@ class Plan:
         data = read(settings)
         rows = None if settings.decode_rows == "auto" else settings.decode_rows
         answering = Answering(1 if settings.cost else rows, settings.decode_graph, settings.cost)
-        return cls(settings, data, protocol, tuple(cells(settings, data, protocol)), answering)
+        grid, found = cells(settings, data, protocol)
+        # Of a hub model the commit that the cells' stores are named by: a branch may move on meanwhile.
+        pinned = model.model_copy(update={"revision": found.revision or model.revision})
+        settings = settings.model_copy(update={"model": pinned})
+        return cls(settings, data, protocol, tuple(grid), answering)
 
     @property
     def model(self) -> Model:
@@ -94,20 +109,17 @@ class Plan:
         return self.settings.results
 
 
-def cells(settings: Settings, data: Data, protocol: Protocol) -> list[Cell]:
-    """Every method at every budget. Raises UserError for settings or budgets a method has no meaning for."""
-    made = []
-    for name, fields in _methods(settings).items():
-        press = _press(name, fields)
-        for budget in [None] if not press.takes_budget else settings.budget:
-            try:
-                if budget is not None:
-                    with blamed(f"method {name}", UsageError):
-                        press.check(budget)
-            except UsageError as error:
-                raise UserError(str(error)) from error
-            made.append(Cell(name, budget, press, _store(settings, data, protocol, name, budget)))
-    return made
+def cells(settings: Settings, data: Data, protocol: Protocol) -> tuple[list[Cell], Weights]:
+    """Every method at every budget, and the model. Raises UserError for settings or budgets that have no meaning."""
+    chosen = [policy for name, fields in _methods(settings).items() for policy in policies(name, fields)]
+    grid = [(one, budget) for one in chosen for budget in (settings.budget if one.takes_budget else [None])]
+    for policy, budget in grid:
+        if budget is not None:
+            policy.check(budget)
+    found = weights(settings.model.name, settings.model.revision)
+    stores = [_store(settings, data, protocol, found, *one) for one in grid]
+    pairs = zip(grid, stores, strict=True)
+    return [Cell(policy.name, budget, policy, store, policy.variant) for (policy, budget), store in pairs], found
 
 
 def _methods(settings: Settings) -> Mapping[str, dict[str, Any]]:
@@ -125,51 +137,22 @@ def _methods(settings: Settings) -> Mapping[str, dict[str, Any]]:
     return settings.methods
 
 
-def _press(name: str, settings: dict[str, Any]) -> Press:
-    target = settings["_target_"]
-    try:
-        kind = get_class(target)
-    except Exception as error:  # whatever importing it may raise
-        cause = error.__cause__ or error  # Hydra's own error only says that there was one
-        why = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
-        raise UserError(f"method {name}: there is no class {target} ({why})") from error
-    if not issubclass(kind, Press):  # told before anything is called
-        raise UserError(f"method {name}: {target} is not a Press")
-    try:
-        press = instantiate(settings, _convert_="all")
-    except InstantiationException as error:
-        cause = error.__cause__ or error
-        lines = str(cause).splitlines()
-        raise UserError(str(cause) if isinstance(cause, UsageError) else f"method {name}: {lines[0]}") from error
-    assert isinstance(press, Press)
-    return press
-
-
-def _store(settings: Settings, data: Data, protocol: Protocol, method: str, budget: int | None) -> Store:
+def _store(
+    settings: Settings, data: Data, protocol: Protocol, found: Weights, policy: Policy, budget: int | None
+) -> Store:
     model = settings.model
     identity: dict[str, Any] = {
         "data": data.identity,
-        "model": {**_weights(model), "dtype": model.dtype, "attention": model.attention},
-        "method": {"name": method, **settings.methods[method]},
+        "model": {**found.identity, "dtype": model.dtype, "attention": model.attention},
+        "method": policy.identity,
         "budget": budget,
         "protocol": protocol.model_dump(),
     }
     if model.dtype not in ("float32", "float64"):
         # In half precision a near tie may fall differently in a batch of another size.
         identity["decode_rows"] = 1 if settings.cost else settings.decode_rows
-    return Store(settings.results, RunKey(data.name, str(model.label), method, budget, identity))
-
-
-def _weights(model: Model) -> dict[str, Any]:
-    """Name and revision; of a local folder its last name and a digest of what lies in it, never its path."""
-    folder = Path(model.name).expanduser()
-    if not folder.exists():
-        return {"name": model.name, "revision": model.revision}
-    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
-    content = [f"{file.name} {file.stat().st_size}" for file in files]
-    config = folder / "config.json"
-    content.append(config.read_text(encoding="utf-8") if config.is_file() else "")
-    return {"name": folder.name, "content": sha256("\n".join(content).encode()).hexdigest()[:16]}
+    key = RunKey(data.name, str(model.label), policy.name, budget, identity, {"model": found.title})
+    return Store(settings.results, key)
 
 
 def union_of_needs(some: Sequence[Cell]) -> Needs:

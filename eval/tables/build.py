@@ -82,7 +82,7 @@ def describe(table: pd.DataFrame, selected: Selected, settings: Sequence[str] = 
 
 def model_name(run: Run) -> str:
     """Name the model and what a reader must know to weigh its scores."""
-    name = str(run.identity["model"]["name"])
+    name = str(run.shown.get("model") or run.identity["model"].get("name") or run.model)
     if name == "smollm2":
         return "SmolLM2-135M-Instruct (a 135M model)"
     return f"{name} (random weights)" if "random" in f"{name} {run.model}".lower() else name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,16 @@ ALIKE = ("data", "model", "protocol")  # runs that differ here make no table
 
 @dataclass(frozen=True)
 class Run:
-    """A folder of stored answers and what they depend on; `name` is its row's in a table with others (`named`)."""
+    """A folder of stored answers and what they depend on.
+
+    name: its row's in a table with others (`named`). shown: names that its folder was given to be shown.
+    """
 
     folder: Path
     name: Name
     budget: int | None
     identity: dict[str, Any]
+    shown: dict[str, Any] = field(default_factory=dict)
 
     @property
     def method(self) -> str:
@@ -145,7 +149,8 @@ def answers(runs: Sequence[Run], preset: str | None = None, names: Sequence[str]
 def _run(folder: Path) -> Run:
     identity = store.stored_identity(folder)
     try:
-        return Run(folder, Name(identity["method"]["name"]), identity["budget"], identity)
+        name = Name(identity["method"]["name"])
+        return Run(folder, name, identity["budget"], identity, store.shown(folder))
     except (KeyError, TypeError) as error:
         raise UserError(f"{folder / 'manifest.json'} names no method and budget; move it away") from error
 

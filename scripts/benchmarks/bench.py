@@ -23,6 +23,7 @@ from eval.console.errors import UserError
 from eval.inputs.asked import Asked
 from eval.inputs.truncation import Encoded
 from eval.planning.plan import Cell
+from eval.planning.policies import Given
 from eval.planning.settings import Model, Settings
 from eval.planning.settings import composed as settings_of
 
@@ -112,7 +113,7 @@ class Bench:
         """Some methods at all budgets."""
         store: Any = SimpleNamespace()  # nothing is stored
         return [
-            Cell(name, budget, self.presses[name], store)
+            Cell(name, budget, Given(self.presses[name]), store)
             for name in methods
             for budget in (self.budgets if self.presses[name].takes_budget else [None])
         ]

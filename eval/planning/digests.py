@@ -1,0 +1,112 @@
+"""A digest of the code that defines a class: its module, its bases' modules, and all that they import from outside.
+
+What is installed (the standard library, site-packages) and the harness's own `echokv` and `eval` stay out: a version
+number stands for them. Comments, docstrings and formatting do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = (ROOT / "echokv", ROOT / "eval")
+STANDARD = tuple(Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "platstdlib"))
+INSTALLED = {"site-packages", "dist-packages"}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def modules_of(kinds: Iterable[type]) -> dict[str, Path]:
+    """The modules from outside that classes are defined in, with all that those import from outside: name -> file.
+
+    An installed package counts only where a class itself comes from it.
+    """
+    roots = {kind.__module__ for one in kinds for kind in one.__mro__}
+    named = {kind.__module__.split(".")[0] for kind in kinds}
+    found: dict[str, Path] = {}
+    waiting = [*roots, *named]
+    while waiting:
+        name = waiting.pop()
+        top = name.split(".")[0]
+        # The package first: to find a module in one that does not count would import it.
+        if name in found or not all(_counts(one, installed=top in named) for one in (top, name)):
+            continue
+        file = _file(name)
+        if file is None:
+            continue
+        found[name] = file
+        waiting += _imported(name, file)
+        waiting += [name.rpartition(".")[0]] if "." in name else []  # a package's own __init__ runs first
+    return found
+
+
+def digest(files: Iterable[tuple[str, Path]]) -> str | None:
+    """A digest of modules by name and content, None of none."""
+    parts = [f"{name} {_content(file)}" for name, file in sorted(files)]
+    return sha256("\n".join(parts).encode()).hexdigest()[:16] if parts else None
+
+
+def _file(name: str) -> Path | None:
+    """The file of a module; None of a built-in one, a namespace or what cannot be found."""
+    with suppress(ImportError, ValueError, AttributeError):
+        loaded = sys.modules.get(name)
+        spec = loaded.__spec__ if loaded is not None else find_spec(name)
+        origin = getattr(loaded, "__file__", None) or (spec.origin if spec and spec.has_location else None)
+        return Path(origin).resolve() if origin else None
+    return None
+
+
+def _counts(name: str, installed: bool) -> bool:
+    """Whether a module is from outside, or a namespace, which has no file. installed: whether those packages count."""
+    file = _file(name)
+    if file is None:
+        return name not in sys.builtin_module_names
+    if INSTALLED & set(file.parts):
+        return installed
+    return not any(file.is_relative_to(place) for place in (*OURS, *STANDARD))
+
+
+def _imported(name: str, file: Path) -> Iterator[str]:
+    """What a module imports, wherever in it; of `from a import b` both a and a.b, which may be a module too."""
+    tree = _parsed(file)
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            with suppress(ImportError):
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                yield base
+                yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _parsed(file: Path) -> ast.Module | None:
+    try:
+        return ast.parse(file.read_bytes()) if file.suffix == ".py" else None
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def _content(file: Path) -> str:
+    tree = _parsed(file)
+    text = repr(_plain(tree)).encode("utf-8", "backslashreplace") if tree else file.read_bytes()
+    return sha256(text).hexdigest()
+
+
+def _plain(node: Any) -> Any:
+    """A syntax tree as tuples, the same in every version of Python: what is empty in a node is left out."""
+    if isinstance(node, list):
+        return [_plain(one) for one in node]
+    if not isinstance(node, ast.AST):
+        return node
+    values = {name: getattr(node, name, None) for name in node._fields}
+    if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+        values["body"] = node.body[1:]
+    return type(node).__name__, [(name, _plain(value)) for name, value in values.items() if value not in (None, [])]
