@@ -32,7 +32,8 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHON": sys.executable, "
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment of a Slurm of one node without accounting, started for this module."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    lacking = [name for name in ("munged", "slurmctld", "slurmd", "sbatch", "srun") if shutil.which(name) is None]
+    wanted = ["munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel"]
+    lacking = [name for name in wanted if shutil.which(name) is None]
     if lacking or os.geteuid():
         pytest.skip(f"needs root and a Slurm (apt-get install slurm-wlm munge); lacking: {' '.join(lacking) or 'root'}")
     folder = tmp_path_factory.mktemp("slurm")

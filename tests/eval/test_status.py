@@ -126,3 +126,48 @@ def test_table_and_watching(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().out
     assert "laq 256" in said
     assert "5 of 6 answers are stored; 1 process answered in the last 10 minutes" in " ".join(said.split())
+
+
+def test_between_two_subsets_a_process_is_at_work_on_the_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    about = {"examples": {"syn_fact": 2, "syn_hops": 3}, "config": {"shard": None}}
+    for method in ("full", "laq"):
+        made = Store(tmp_path, RunKey("synthetic", "tiny", method, 128, {"method": method}))
+        for number in range(2 if method == "full" else 1):
+            made.append("syn_fact", {"_id": f"{number}", "pred": "x", **COSTS}, about)
+    found = by_cell(status.progress(tmp_path))
+    assert found == {
+        ("full 128", "syn_fact"): (2, 0, 0),
+        ("full 128", "syn_hops"): (0, 1, 3),
+        ("laq 128", "syn_fact"): (1, 1, 1),
+        ("laq 128", "syn_hops"): (0, 0, 3),
+    }
+    assert status.main([str(tmp_path)]) == 0
+    assert "1 process answered in the last 10 minutes" in " ".join(capsys.readouterr().out.split()), "one does both"
+    for path in tmp_path.rglob("*.jsonl"):
+        os.utime(path, (time.time() - status.FRESH - 60,) * 2)
+    assert status.main([str(tmp_path)]) == 0
+    assert "none is running" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("order", ["--watch {}", "{} --watch", "--watch 0.01 {}", "{} --watch 0.01"])
+def test_watching_waits_for_the_first_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], order: str
+) -> None:
+    waited: list[float] = []
+
+    def answer_meanwhile(seconds: float) -> None:
+        waited.append(seconds)
+        run(tmp_path / "later", "full", None, "syn_fact", len(waited), 2)
+
+    monkeypatch.setattr(status.time, "sleep", answer_meanwhile)
+    assert status.main(order.format(tmp_path / "later").split()) == 0
+    assert waited == [0.01 if "0.01" in order else 5.0] * 2
+    assert "all 2 answers are stored" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
+def test_seconds_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: str) -> None:
+    assert status.main([str(tmp_path), f"--watch={seconds}"]) == 1
+    assert f"--watch {seconds}: give the seconds between two looks" in capsys.readouterr().err

@@ -299,7 +299,10 @@ def test_hostile_names_stay_in_their_cell() -> None:
 def compiled(folder: Path, *names: str) -> str:
     """The text of the document that inputs these files."""
     if shutil.which("pdflatex") is None:
-        pytest.skip("needs pdflatex (Debian: texlive-latex-recommended and texlive-latex-extra)")
+        pytest.skip("needs pdflatex (Debian: texlive-latex-recommended)")
+    found = subprocess.run(["kpsewhich", "booktabs.sty"], capture_output=True, check=False)
+    if found.returncode:
+        pytest.skip("needs LaTeX's booktabs.sty (Debian: texlive-latex-recommended)")
     inputs = "".join(rf"\input{{{name}}}" for name in names)
     head = r"\documentclass{article}\usepackage{booktabs}\begin{document}"
     (folder / "page.tex").write_text(rf"{head}{inputs}\end{{document}}")
