@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,9 +26,11 @@ from benchmarks.against_kvpress import kvpress
 from benchmarks.analysis import analysis, halves
 from benchmarks.bench import Bench
 from benchmarks.grid import grid
-from benchmarks.measured import Measured, Point, Row, Unavailable, shortest
+from benchmarks.measured import Measured, Point, Row, Unavailable
+from benchmarks.neighbours import neighbours
 from benchmarks.selection import rows, scoring, selection
 from benchmarks.shares import shares
+from benchmarks.start import start
 from transformers.utils.logging import disable_progress_bar
 
 from echokv import UsageError
@@ -37,13 +38,6 @@ from eval.answering.provenance import code_version, without_paths
 from eval.console.mistakes import explain
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def start(_: Bench) -> Measured:
-    """Seconds until `python run.py --help` has answered."""
-    command = [sys.executable, "run.py", "--help"]
-    took = shortest(lambda: subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL), 3)
-    return Measured([Row("python run.py --help, seconds", took, 2.0)])
 
 
 # In this order answers and prefills of one part serve the next.
@@ -56,6 +50,7 @@ PARTS: dict[str, Callable[[Bench], Measured]] = {
     "rows": rows,
     "analysis": analysis,
     "halves": halves,
+    "neighbours": neighbours,
     "shares": shares,
 }
 

@@ -14,6 +14,13 @@ if [[ ${CUDA_VISIBLE_DEVICES:-} ]]; then
 elif command -v nvidia-smi >/dev/null; then
   mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null)
 fi
+# Without one they share the cores: each of several takes its part, unless that is set already.
+if ((shards > 1 && !${#gpus[@]})); then
+  cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+  physical=$(lscpu -p=core,socket 2>/dev/null | grep -v '^#' | sort -u | wc -l)
+  ((physical && physical < cores)) && cores=$physical
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > shards ? cores / shards : 1))}
+fi
 mkdir -p sweeps
 
 children=()

@@ -21,14 +21,16 @@ from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.planning.plan import Cell
 from eval.planning.policies import Given
+from eval.planning.settings import Model
 from scripts.benchmarks import against_kvpress, shares
 from scripts.benchmarks.bench import Bench, load
 from scripts.benchmarks.grid import stand_in
 from scripts.benchmarks.measured import Row, Unavailable, power_law, shortest
+from scripts.benchmarks.start import call
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPE: Any = SimpleNamespace(layers=3, length=1000)  # of a prefill, all that budgets of layers depend on
-PARTS = ("grid", "selection", "scoring", "rows", "analysis", "halves", "shares", "kvpress")
+PARTS = ("grid", "selection", "scoring", "rows", "analysis", "halves", "neighbours", "shares", "kvpress")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_rows_against_kvpress(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         warm=lambda: 32,
         ids=lambda length: torch.zeros(length, dtype=torch.long),
         length=SHAPE.length,
-        settings={"attention": "sdpa", "name": "folder"},
+        settings=Model(name="folder"),
         options=SimpleNamespace(out=tmp_path, kvpress=tmp_path, tokens=4, random=False, every=False),
         model=SimpleNamespace(
             dtype=torch.float32, device="cpu", config=SimpleNamespace(num_hidden_layers=3, num_key_value_heads=2)
@@ -195,7 +197,14 @@ def test_a_run_writes_what_it_found(run: Any) -> None:
     names = " ".join(row["name"] for row in found["rows"])
     for part in ("13 cells together / FullKV alone", "peak memory", "selection / prefill, h2o all, 64 tokens"):
         assert part in names
-    for part in ("growth exponent", "scoring pass with 8", "12 rows together", "bfloat16", "hours, projected"):
+    for part in (
+        "growth exponent",
+        "scoring pass with 8",
+        "12 rows together",
+        "bfloat16",
+        "hours, projected",
+        "two side by side / one",
+    ):
         assert part in names
     assert (run.out / "bench.md").read_text().count("\n") == len(found["rows"]) + 2
     for name in ("cells", "selection"):
@@ -213,6 +222,11 @@ def test_a_part_asked_for_that_cannot_be_measured(run: Any) -> None:
     assert list(json.loads((run.out / "bench.json").read_text())["left_out"]) == ["kvpress"]
 
 
+def test_a_command_that_fails_is_no_time() -> None:
+    with pytest.raises(Unavailable, match=r"failed \(no such"):
+        call("-c", "import sys; sys.exit('no such')")
+
+
 def test_a_prompt_beyond_the_model(tiny_folder: Path) -> None:
     options = {
         "model": "smollm2",
@@ -227,4 +241,4 @@ def test_a_prompt_beyond_the_model(tiny_folder: Path) -> None:
 
 def test_a_random_model_needs_a_shape(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="give a folder with its config"):
-        load({"name": str(tmp_path), "dtype": "float32", "device": "cpu", "attention": "sdpa"}, random=True)
+        load(Model(name=str(tmp_path), dtype="float32", device="cpu"), random=True)

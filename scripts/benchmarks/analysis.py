@@ -63,12 +63,12 @@ def halves(bench: Bench) -> Measured:
         asked = Asked.of(example, protocol, model, tokenizer)
         together = [answer["tokens"] for answer in run(asked, cells, model, bench.graphs)]
         alone = [answer["tokens"] for cell in cells for answer in run(asked, [cell], model, bench.graphs)]
-        points, others = (
+        batched, single = (
             points(example.subset, [{**example.record, "pred": decode(one)} for one in tokens], "difflib")
             for tokens in (together, alone)
         )
         agreed += [a == b for a, b in zip(together, alone, strict=True)]
-        differences += [a - b for a, b in zip(points, others, strict=True)]
+        differences += [a - b for a, b in zip(batched, single, strict=True)]
     kind = str(model.dtype).removeprefix("torch.")
     said = f"{kind}, {len(agreed)} rows of {len(agreed) // len(cells)} examples"
     return Measured(

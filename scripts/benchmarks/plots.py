@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.analysis import figures
-from eval.tables.layout import title
+from eval.tables.naming import title
 
 from . import grid, selection
 from .measured import Point
