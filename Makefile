@@ -52,8 +52,8 @@ compare: setup  ## paired differences against LAQ, and which gains the data coul
 paper-check: setup  ## hold the paper's cells, marks and statements against each other
 	$(PY) -m eval.paper_check
 
-anomaly: setup  ## code tasks in and out of the chat template, FullKV only
-	$(PY) run.py -m experiment=anomaly preset.chat=all,official $(SETTINGS)
+anomaly: setup  ## code tasks in and out of the chat template, with and without generation settings, FullKV only
+	$(PY) run.py -m experiment=anomaly preset.chat=all,official preset.generation=checkpoint,bare $(SETTINGS)
 	$(PY) -m eval.anomaly $(CHOSEN)
 
 table1 table2 table6 forensics dispersion: setup  ## measure the mechanism (docs/mechanism.md)

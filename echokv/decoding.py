@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from echokv.errors import UsageError
 from echokv.prefill import Prefill
+from echokv.rotary import check_reach
 from echokv.rows import Rows, Step
 from echokv.selection import Selection
 from echokv.session import Ahead, Made, Session, Stretch
@@ -17,11 +18,15 @@ def advance(*stretches: Stretch, record: Callable[[Step], Step] | None = None) -
     Rows leave the batch when they are over. Sessions in the same state are one row. Every row gets the tokens it would
     get alone, up to rounding: in half precision a near tie may fall the other way.
 
-    record: see `Rows`. Raises UsageError for a session given twice.
+    record: see `Rows`.
+
+    Raises UsageError for a session given twice, and for more tokens than a dynamic RoPE leaves room for.
     """
     if len({id(stretch.session) for stretch in stretches}) < len(stretches):
         raise UsageError("a session is given twice: open one for each row, Session(prefill, selection)")
     begun = [stretch for stretch in stretches if stretch.steps > 0]
+    for one in begun:
+        check_reach(one.session.prefill.model.config, one.session.prefill.length + len(one.session.fed) + one.steps)
     like = _alike(begun)
     active = {id(one.session): one for one in begun if id(one.session) not in like}
     if not active:

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from echokv.errors import UsageError
+from echokv.rotary import rope_type
 from echokv.rows import Step
 
 
@@ -27,7 +28,12 @@ def cuda_graph(step: Step, device: torch.device) -> Step:
 
 
 def check_graphs(model: Any) -> None:
-    """Raise UsageError unless the whole model is on one CUDA device: a graph is of one device."""
+    """Raise UsageError unless the whole model is on one CUDA device, with frequencies that no step looks at.
+
+    A graph is of one device, and nothing in it may wait for a value; a dynamic RoPE does, for the longest position.
+    """
+    if "dynamic" in rope_type(model.config):
+        raise UsageError("decode_graph=true cannot record the steps of a model with a dynamic RoPE: leave it false")
     devices = {parameter.device for parameter in model.parameters()}
     if len(devices) > 1 or next(iter(devices)).type != "cuda":
         names = ", ".join(sorted(map(str, devices)))

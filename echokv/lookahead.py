@@ -46,6 +46,9 @@ class Lookahead(Press):
     stage2_window: last prompt tokens that are always kept, and whose queries join the final scoring.
     mask: "none" lets every lookahead query see the whole prompt; "official" hides the last n-1-j prompt tokens
         from the j-th of the n final queries, as the public LAQ code does.
+    decoding: by which rule its tokens follow: "answer", those of the answer to come (no stop id before
+        `min_new_tokens`, the checkpoint's changes of the logits), or "bare", the most probable token as it is, be it a
+        stop id, as the public LAQ code does.
     eos: "stop" ends the lookahead when a stop id is produced, "continue" decodes past it.
     """
 
@@ -61,6 +64,7 @@ class Lookahead(Press):
     pooling: Pooling = "none"
     stage2_window: int = 0
     mask: Literal["official", "none"] = "none"
+    decoding: Literal["answer", "bare"] = "answer"
     eos: Literal["stop", "continue"] = "stop"
 
     def __post_init__(self) -> None:
@@ -125,7 +129,7 @@ class Lookahead(Press):
             raise UsageError("this press's workspace follows the budget: call rounds(prefill, budget)")
         size = self.workspace or budget or 0
         workspace = self._take(self._bootstrap(prefill, size), size, prefill)
-        session, rounds = Session(prefill, workspace, record=True), []
+        session, rounds = Session(prefill, workspace, record=True, bare=self.decoding == "bare"), []
         ends = [*self.refreshes, self.steps]
         for start, end in zip([0, *ends], ends, strict=False):
             yield Stretch(session, end - start, stop=self.eos == "stop")

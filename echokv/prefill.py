@@ -12,8 +12,9 @@ from torch import Tensor
 
 from echokv.attention import forward
 from echokv.errors import UsageError
+from echokv.generation import BARE, Generation
 from echokv.moments import Moments, moments
-from echokv.rotary import angles
+from echokv.rotary import angles, rope_type
 from echokv.scores import accumulator, column_sums
 
 
@@ -45,7 +46,9 @@ class Prefill:
     moments: by the number of first tokens left out, per layer; see `query_moments`.
     sums_seconds, moments_seconds: how much of the prefill's time the column sums and the moments took.
     logits: [V] after the last prompt token, from the complete cache.
+    ids: [L], the prompt.
     stop_ids: tokens that end an answer; none of them may be one of its first `min_new_tokens` tokens.
+    generation: how an answer's logits are changed before the most probable token is taken.
     """
 
     model: Any
@@ -54,10 +57,12 @@ class Prefill:
     queries: list[Float[Tensor, "H w D"]]
     sums: list[Float[Tensor, "H L"]] | None
     logits: Float[Tensor, " V"]
+    ids: Int[Tensor, " L"]
     length: int
     scaling: float
     stop_ids: frozenset[int] = frozenset()
     min_new_tokens: int = 0
+    generation: Generation = BARE
     sums_seconds: float = 0.0
     moments: dict[int, list[Moments]] = field(default_factory=dict)
     moments_seconds: float = 0.0
@@ -175,10 +180,18 @@ def _takes_groups(query: Tensor) -> bool:
 
 
 def refuse_model(config: Any) -> None:
-    """Raise UsageError for a model whose layers drop keys themselves or that is of an unknown architecture."""
+    """Raise UsageError for a model whose layers drop keys themselves or that is of an unknown architecture.
+
+    So too for a RoPE of which one long row of a batch changes the frequencies of all.
+    """
     if config.model_type not in ("llama", "mistral", "qwen2", "qwen3"):
         raise UsageError(
             f"model type '{config.model_type}' is not supported: use a Llama, Mistral, Qwen2 or Qwen3 model"
+        )
+    if rope_type(config) == "longrope":
+        raise UsageError(
+            "this model's RoPE is 'longrope', whose frequencies depend on the longest sequence that is fed: rows could "
+            "not be decoded together; use a checkpoint with another rope_type"
         )
     kinds = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
     if not kinds and getattr(config, "sliding_window", None) is not None:
@@ -196,6 +209,7 @@ def prefill(
     needs: Needs | None = None,
     stop_ids: Iterable[int] | None = None,
     min_new_tokens: int = 0,
+    generation: Generation = BARE,
 ) -> Prefill:
     """Run the prompt through the model once, with complete attention.
 
@@ -204,6 +218,8 @@ def prefill(
     input_ids: token ids, one prompt.
     needs: what to record; `press.needs`, or the union of several.
     stop_ids: token ids that end an answer; none by default.
+    generation: how an answer's logits are changed; `Generation.of(model.generation_config)` is what `generate` does,
+        by default they are taken as they are.
 
     Raises UsageError for an empty prompt, more than one prompt, a prompt longer than the model's positions,
     a model with other than full-attention layers, or activations that overflow.
@@ -228,10 +244,12 @@ def prefill(
         queries=capture.queries,
         sums=capture.sums if capture.needs.column_sums else None,
         logits=logits[0],
+        ids=ids[0].to(logits.device),
         length=length,
         scaling=capture.scaling,
         stop_ids=frozenset(stop_ids or ()),
         min_new_tokens=min_new_tokens,
+        generation=generation,
         sums_seconds=capture.sums_seconds,
         moments=capture.moments,
         moments_seconds=capture.moments_seconds,

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from echokv.errors import UsageError
 from echokv.scores import accumulator
 
 
@@ -38,8 +39,30 @@ class Angles(NamedTuple):
         return (eye * cos + quarter_turn(eye) * sin).T
 
 
+def rope_type(config: Any) -> str:
+    """By which rule the model's RoPE has its frequencies, such as "default", "yarn" or "dynamic"."""
+    return str((getattr(config, "rope_parameters", None) or {}).get("rope_type", "default"))
+
+
+def check_reach(config: Any, end: int) -> None:
+    """Raise UsageError if `end` positions are more than a dynamic RoPE leaves alone.
+
+    Beyond the model's positions it changes its frequencies for whatever is fed next, while the keys at hand, and other
+    sequences, have those of before: no two orders of work would give the same answer.
+    """
+    if end > config.max_position_embeddings and "dynamic" in rope_type(config):
+        raise UsageError(
+            f"{end} positions are wanted, and this model's dynamic RoPE changes all keys beyond "
+            f"{config.max_position_embeddings}: shorten the prompt (model.prompt_limit) or what follows it"
+        )
+
+
 def angles(model: Any, positions: Int[Tensor, " n"], like: Tensor) -> Angles:
-    """The angles of some positions, on the device of a tensor and at the precision in which it is scored."""
+    """The angles of some positions, on the device of a tensor and at the precision in which it is scored.
+
+    Raises UsageError for positions that a dynamic RoPE does not leave alone.
+    """
+    check_reach(model.config, 1 + max(positions.tolist(), default=0))
     rotary: Any = model.model.rotary_emb
     exact = accumulator(like.dtype)
     positions = positions.to(like.device)

@@ -9,6 +9,7 @@ from torch import Tensor
 from echokv.attention import forward
 from echokv.blocks import caches
 from echokv.buckets import longer
+from echokv.generation import BARE, Generation, Ruled
 from echokv.scores import accumulator
 from echokv.session import Session
 
@@ -42,8 +43,11 @@ class Rows:
         shape = (len(fed), first.heads, room, first.keys[0].shape[-1])
         asked = any(session.record for session in sessions)
         self.queries = [part.new_zeros(shape) for part in first.keys] if asked else []
-        self._record, self._warm = record, False
+        self._record = record
         self._repeat: Step | None = None
+        self._warm = False
+        self.ruled: list[Ruled] = []
+        self._changed()
 
     def step(self) -> tuple[Float[Tensor, "rows V"], Int[Tensor, " rows"]]:
         """Feed every row's pending token; return the logits after it and the most probable next token.
@@ -54,9 +58,12 @@ class Rows:
         zeros = torch.zeros(hidden.shape, dtype=accumulator(self.model.dtype), device=hidden.device)
         self.mask = zeros.masked_fill(hidden, -torch.inf)[:, None]
         logits = forward(self.model, self.tokens, self.positions, self)
+        best = logits.argmax(dim=-1)
+        for ruled in self.ruled:
+            logits, best = ruled.change(self.tokens, self.positions, logits, best)
         for counter in (self.positions, self.column, self.number):
             counter += 1
-        return logits, logits.argmax(dim=-1)
+        return logits, best
 
     def next(self) -> tuple[Float[Tensor, "rows V"], Int[Tensor, " rows"]]:
         """One step, recorded or not. The first after a change of the rows is run: recording needs a warm device."""
@@ -95,7 +102,16 @@ class Rows:
         self._changed()
 
     def _changed(self) -> None:
+        """Other rows, or more room: what was recorded is of no use, and rules are of rows."""
         self._repeat, self._warm = None, False
+        places: dict[Generation, list[int]] = {}
+        for place, session in enumerate(self.sessions):
+            if session.generation != BARE:
+                places.setdefault(session.generation, []).append(place)
+        self.ruled = [
+            Ruled(generation, rows, [self.sessions[row].had() for row in rows], self.room)
+            for generation, rows in places.items()
+        ]
 
     def close(self, leaving: list[int]) -> None:
         """Hand the tails (and recorded queries) of these rows back to their sessions and drop the rows."""

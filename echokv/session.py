@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from echokv.errors import UsageError
+from echokv.generation import BARE
 from echokv.prefill import Prefill
 from echokv.selection import Selection
 
@@ -25,11 +26,12 @@ class Session:
     evicted.
 
     record: keep the queries of every token fed.
-    fed: tokens fed so far. next_token: produced, not fed yet; at first the argmax of the prefill's logits.
+    bare: take the most probable token as it is, be it a stop id or one that `prefill.generation` changes.
+    fed: tokens fed so far. next_token: produced, not fed yet; at first that after the prompt.
     queries: per layer [H, len(fed), D] post-RoPE, if the session records.
     """
 
-    def __init__(self, prefill: Prefill, selection: Selection, record: bool = False) -> None:
+    def __init__(self, prefill: Prefill, selection: Selection, record: bool = False, bare: bool = False) -> None:
         if selection.length != prefill.length or len(selection.indices) != prefill.layers:
             raise UsageError(
                 f"the selection is of {selection.length} tokens and {len(selection.indices)} layers, the prefill "
@@ -38,8 +40,10 @@ class Session:
         self.prefill = prefill
         self.selection = selection
         self.record = record
+        self.generation = BARE if bare else prefill.generation
+        self.min_new_tokens = 0 if bare else prefill.min_new_tokens
         self.fed: list[int] = []
-        self.next_token = self._choose(prefill.logits)
+        self.next_token = self._choose(self.generation.first(prefill.ids, prefill.logits))
         self.queries: list[Float[Tensor, "H fed D"]] = []
         self.tail_keys: list[Float[Tensor, "G fed D"]] = []
         self.tail_values: list[Float[Tensor, "G fed D"]] = []
@@ -47,7 +51,7 @@ class Session:
 
     def _choose(self, logits: Float[Tensor, " V"]) -> int:
         """The most probable token; stop ids are no choice before `min_new_tokens` tokens."""
-        if len(self.fed) < self.prefill.min_new_tokens and self.prefill.stop_ids:
+        if len(self.fed) < self.min_new_tokens and self.prefill.stop_ids:
             logits = logits.index_fill(0, torch.tensor(sorted(self.prefill.stop_ids), device=logits.device), -torch.inf)
         return int(logits.argmax())
 
@@ -59,6 +63,10 @@ class Session:
     def move(self, selection: Selection) -> None:
         """Swap the prompt part of the cache for another selection; what was fed stays."""
         self.selection = selection
+
+    def had(self) -> Int[Tensor, " L+fed"]:
+        """The tokens of the prompt and those fed."""
+        return torch.cat([self.prefill.ids, self.prefill.ids.new_tensor(self.fed)])
 
     def take(self, n: int) -> list[int]:
         """Up to n produced tokens that were not returned before."""
@@ -74,7 +82,7 @@ class Session:
     def feed(self, logits: Float[Tensor, " V"], best: int) -> None:
         """Note that the pending token has been fed and which one follows: `best`, unless that may not be."""
         self.fed.append(self.next_token)
-        self.next_token = best if len(self.fed) >= self.prefill.min_new_tokens else self._choose(logits)
+        self.next_token = best if len(self.fed) >= self.min_new_tokens else self._choose(logits)
 
     def add_queries(self, new: list[Float[Tensor, "H n D"]]) -> None:
         """Append recorded queries."""
@@ -82,8 +90,11 @@ class Session:
         self.queries = [torch.cat(pair, dim=1) for pair in zip(old, new, strict=True)]
 
     def like(self, other: "Session") -> bool:
-        """Whether both are in the same state: of one prompt, the same kept and the same fed tokens."""
-        if self.prefill is not other.prefill or [*self.fed, self.next_token] != [*other.fed, other.next_token]:
+        """Whether both are in the same state: of one prompt and rule, the same kept and the same fed tokens."""
+        rules = (self.prefill, self.generation, self.min_new_tokens)
+        if rules != (other.prefill, other.generation, other.min_new_tokens):
+            return False
+        if [*self.fed, self.next_token] != [*other.fed, other.next_token]:
             return False
         pairs = zip(self._tensors(), other._tensors(), strict=True)
         return all(one.shape == two.shape and torch.equal(one, two.to(one.device)) for one, two in pairs)

@@ -216,5 +216,5 @@ def case(study: Study[Any], example: Example, model: Any, tokenizer: Any, needs:
     """Prepare one example exactly as a run does."""
     asked = Asked.of(example, study.plan.protocol, model, tokenizer)
     encoded = asked.encoded
-    filled = prefill(model, torch.tensor(encoded.ids), needs, asked.stop_ids, asked.min_new_tokens)
+    filled = prefill(model, torch.tensor(encoded.ids), needs, asked.stop_ids, asked.min_new_tokens, asked.generation)
     return Case(example, encoded, filled, tokenizer, asked.max_new_tokens)

@@ -78,7 +78,9 @@ def _chosen(tasks: Sequence[Task], model: Any) -> list[_Row]:
         asked = task.asked
         with Meter() as filling:
             needs = union_of_needs(task.cells)
-            one = prefill(model, torch.tensor(asked.encoded.ids), needs, asked.stop_ids, asked.min_new_tokens)
+            one = prefill(
+                model, torch.tensor(asked.encoded.ids), needs, asked.stop_ids, asked.min_new_tokens, asked.generation
+            )
         filled.append((one, filling))
     groups = [
         (task, one, filling, group)

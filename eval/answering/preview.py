@@ -47,8 +47,13 @@ def _one(example: Example, protocol: Protocol, about: Any, tokenizer: Any) -> st
         f"  chat template: {'yes' if protocol.in_chat(example.subset) else 'no'} (preset.chat={protocol.chat})",
         f"  answer: at most {asked.max_new_tokens} tokens, stops at {stops}"
         + (", not as its first token" if asked.min_new_tokens else ""),
+        f"  generation settings: {_settings(asked)} (preset.generation={protocol.generation})",
         f"  first ids: {ids[:IDS]}",
         f"  last ids: {ids[max(0, len(ids) - IDS) :]}",
         *(f"  {end!r}" for end in ends),
     ]
     return "\n".join(lines)
+
+
+def _settings(asked: Asked) -> str:
+    return ", ".join(f"{name} {value}" for name, value in asked.generation.named().items()) or "nothing is changed"

@@ -47,7 +47,14 @@ class Recorder:
             for example, grid in self.recording.unseen:
                 asked = Asked.of(example, self.protocol, model, tokenizer)
                 needs = union_of_needs(grid)
-                filled = prefill(model, torch.tensor(asked.encoded.ids), needs, asked.stop_ids, asked.min_new_tokens)
+                filled = prefill(
+                    model,
+                    torch.tensor(asked.encoded.ids),
+                    needs,
+                    asked.stop_ids,
+                    asked.min_new_tokens,
+                    asked.generation,
+                )
                 chosen = [(cell, cell.press.select(filled, cell.budget)) for cell in grid]
                 self._keep(example, asked, tokenizer, made_by, filled, chosen)
                 reporter.advance(example.subset.name)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from echokv import UsageError
+from echokv.generation import BARE, Generation
 from eval.console.errors import UserError
 from eval.inputs.examples import Example
 from eval.inputs.protocol import Protocol
@@ -20,12 +22,14 @@ class Asked:
     stop_ids: frozenset[int]
     max_new_tokens: int
     min_new_tokens: int
+    generation: Generation = BARE
 
     @classmethod
     def of(cls, example: Example, protocol: Protocol, model: Any, tokenizer: Any) -> Asked:
         """Tokenise a prompt for a model, or for anything that has a model's `config` and `generation_config`.
 
-        Raises UserError for an empty prompt or one that leaves no positions for its answer.
+        Raises UserError for an empty prompt or one that leaves no positions for its answer, and for generation settings
+        that are to be applied and cannot be.
         """
         subset, positions = example.subset, model.config.max_position_embeddings
         encoded = encode(
@@ -46,12 +50,17 @@ class Asked:
                 f"{subset.max_new_tokens} new ones it exceeds the model's {positions} positions: "
                 "lower model.prompt_limit"
             )
+        try:
+            generation = Generation.of(model.generation_config) if protocol.generation == "checkpoint" else BARE
+        except UsageError as error:
+            raise UserError(str(error)) from error
         stop = stop_ids(model, tokenizer, protocol.stops_on(subset))
         return cls(
             encoded=encoded,
             stop_ids=stop,
             max_new_tokens=subset.max_new_tokens,
-            min_new_tokens=protocol.min_new_tokens(subset),
+            min_new_tokens=generation.least_tokens(length, protocol.min_new_tokens(subset)),
+            generation=generation,
         )
 
 

@@ -18,6 +18,8 @@ class Rules(Section):
     stop: which tokens end an answer: the end that the tokenizer names, alone; those that the checkpoint's generation
         settings name; or LongBench's rule: the checkpoint's, but the tokenizer's and the newline for samsum.
     min_length: where an answer's first token may not be a stop token: nowhere, samsum, everywhere.
+    generation: "checkpoint" changes logits as the checkpoint's generation settings say (echokv/generation.py), which
+        `generate` does for whoever calls it; "bare" takes the most probable token as it is.
     control_text: what a record's text that spells a control token becomes (truncation.py).
     """
 
@@ -25,6 +27,7 @@ class Rules(Section):
     truncation: Order
     stop: Literal["tokenizer", "checkpoint", "official"]
     min_length: Where
+    generation: Literal["checkpoint", "bare"]
     control_text: ControlText
 
 

@@ -13,6 +13,7 @@ PROTOCOL = {
     "truncation": "template_first",
     "stop": "tokenizer",
     "min_length": "all",
+    "generation": "checkpoint",
     "control_text": "token",
     "prompt_limit": 7600,
     "template_options": {},

@@ -6,6 +6,7 @@ import math
 import random
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from eval import anomaly, compare
@@ -82,31 +83,92 @@ def test_laq_need_not_be_run_for_a_table(tmp_path: Path, capsys: pytest.CaptureF
     assert "--against 'laq' was not run; known: echokv" in capsys.readouterr().err
 
 
+CORNERS = [(chat, generation) for chat in ("all", "official") for generation in ("checkpoint", "bare")]
+
+
+def square(
+    results: Path, good: dict[tuple[str, str], int], tasks: tuple[str, ...] = ("lcc", "repobench-p")
+) -> list[str]:
+    """FullKV's answers under four pairs of rules, each with so many right ones of 40; the words that compare them."""
+    for chat, generation in good:
+        right = {name: pattern(good[chat, generation], 40) for name in (*tasks, "trec")}
+        write(results, "full", None, right, protocol={"chat": chat, "generation": generation})
+    return ["--results", str(results), "--model", "smollm2"]
+
+
+TEMPLATE = "the low FullKV scores on code come from the template"
+SETTINGS = "the low FullKV scores on code come from the settings"
+
+
 @pytest.mark.parametrize(
-    ("inside", "outside", "verdict"),
+    ("good", "verdicts"),
     [
-        (2, 38, "supports the reading that the low FullKV scores on code come from the template"),
-        (38, 2, "speaks against the reading"),
-        (20, 20, "does not decide"),
+        # Both rules alone do nothing; together they ruin the answers.
+        (
+            (2, 38, 38, 38),
+            [
+                f"supports the reading that {TEMPLATE}",
+                f"speaks against the reading that {TEMPLATE}: not one answer on code changes",
+                f"supports the reading that {SETTINGS}",
+                f"speaks against the reading that {SETTINGS}: not one answer on code changes",
+            ],
+        ),
+        # The template alone, and a little of the settings.
+        (
+            (2, 3, 38, 38),
+            [
+                f"supports the reading that {TEMPLATE}",
+                f"supports the reading that {TEMPLATE}",
+                f"does not decide whether {SETTINGS}",
+                f"speaks against the reading that {SETTINGS}: not one answer on code changes",
+            ],
+        ),
+        ((38, 38, 2, 20), [f"speaks against the reading that {TEMPLATE}"] * 2),
     ],
 )
-def test_anomaly(tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: int, outside: int, verdict: str) -> None:
-    for rule, good in (("all", inside), ("official", outside)):
-        right = {name: pattern(good, 40) for name in ("lcc", "repobench-p", "trec")}
-        write(tmp_path, "full", None, right, protocol={"chat": rule})
-    assert anomaly.main(["--results", str(tmp_path), "--model", "smollm2"]) == 0
+def test_anomaly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], good: tuple[int, ...], verdicts: list[str]
+) -> None:
+    words = square(tmp_path, dict(zip(CORNERS, good, strict=True)))
+    assert anomaly.main(words) == 0
     out = capsys.readouterr().out
-    assert verdict in out
-    assert "SmolLM2-135M-Instruct (a 135M model)'s, not Qwen's" in out
+    said = [line for line in out.splitlines() if line.startswith("- ")]
+    starts = [
+        "- With the generation settings, the chat template: ",
+        "- Without the generation settings, the chat template: ",
+        "- In the chat template, the checkpoint's generation settings: ",
+        "- As LongBench has the template, the checkpoint's generation settings: ",
+    ]
+    assert len(said) == 4
+    for line, start in zip(said, starts, strict=True):
+        assert line.startswith(start)
+    for line, verdict in zip(said, verdicts, strict=False):
+        assert line.endswith(f"; this {verdict}.")
+    assert "This is SmolLM2-135M-Instruct (a 135M model), not Qwen: for Table 4 it is an analogy." in out
     assert "| 6.62 |" in out
     assert (tmp_path / "tables" / "anomaly.md").read_text().strip() == out.strip()
+    differences = pd.read_csv(tmp_path / "tables" / "anomaly.csv").dropna(subset=["rule"])
+    assert len(differences) == 4 * 3
+    assert (differences["p_holm"] >= differences["p"]).all()
+    lcc = differences[differences["subset"] == "lcc"].set_index(["on", "off"])["paired_difference"]
+    shares = {", ".join(corner): 100 * count / 40 for corner, count in zip(CORNERS, good, strict=True)}
+    for (on, off), points in lcc.items():
+        assert points == pytest.approx((shares[on] - shares[off]) * unit(tmp_path), abs=1e-6)
 
 
-def test_anomaly_needs_both_rules_and_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, "full", None, {"trec": [True, False]})
-    words = ["--results", str(tmp_path), "--model", "smollm2"]
+def unit(results: Path) -> float:
+    """How much more a right answer of lcc scores than a wrong one, as a share of all points."""
+    scores = pd.read_csv(results / "tables" / "anomaly.csv")
+    own = scores[(scores["subset"] == "lcc") & scores["rule"].isna()].drop_duplicates("score")
+    counts = {float(row.score) for row in own.itertuples()}
+    (low, high) = min(counts), max(counts)
+    return (high - low) / 90  # of 2 and 38 right ones of 40
+
+
+def test_anomaly_needs_all_four_pairs_and_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = square(tmp_path, dict.fromkeys(CORNERS[:3], 20), ())
     assert anomaly.main(words) == 1
-    assert "no FullKV answers with preset.chat=all" in capsys.readouterr().err
-    write(tmp_path, "full", None, {"trec": [True, False]}, protocol={"chat": "all"})
+    assert "no FullKV answers with preset.chat=official preset.generation=bare; run make" in capsys.readouterr().err
+    square(tmp_path, {CORNERS[3]: 20}, ())
     assert anomaly.main(words) == 0
-    assert "No code task was run" in capsys.readouterr().out
+    assert capsys.readouterr().out.count("no code task was run") == 4
