@@ -24,8 +24,8 @@ Scores = list[Float[Tensor, "heads L"]]  # one a layer
 class Press:
     """A policy that decides, once after the prefill, which prompt tokens stay in the cache.
 
-    A method writes `score`, and where it wants them `needs`, `least_budget` and `layer_budgets`. Its fields' values
-    are held against their annotations; what else they must be, it says in `__post_init__`.
+    A method writes `score`, and where it wants them `needs`, `least_budget`, `layer_budgets` or `head_budgets`. Its
+    fields' values are held against their annotations; what else they must be, it says in `__post_init__`.
 
     granularity: "kv_head" selects once per KV head and stores G heads; "query_head" selects per query head
         and stores H heads, as implementations that repeat the keys before scoring do.
