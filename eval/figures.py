@@ -32,7 +32,7 @@ def write(results: Path, against: str) -> Iterator[Path]:
     look = looks(map(str, names))
     for group in found:
         selected = groups.select(group, results, None)
-        frame = numbers.with_alone(cells.cells(selected.scored, selected.tasks, against=""), selected)
+        frame = numbers.cells_of(selected)
         present = [task for task in (cells.AVERAGE, *selected.tasks) if task in set(frame["subset"])]
         folder = results / "figures" / group.name
         drawn = {"budgets": plots.curves(frame, present, look)}

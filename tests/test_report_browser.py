@@ -10,15 +10,18 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from http.server import ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from eval.console.errors import UserError
 from eval.report.browser import chromium
 from eval.report.build import build
 from eval.report.serve import Handler
+from eval.scoring import statistics
 from tests.browsing import CONTRAST, UNNAMED, classes, picture, visit, wait
 from tests.eval import kept
 from tests.eval.stores import pattern, write
@@ -29,7 +32,7 @@ METHODS = {"full": (None,), "snapkv": (128, 256), "laq": (128, 256), "echokv": (
 STEPS = {"laq": ("W1",), "echokv": ("W1", "W2")}
 SUBSETS = {"hotpotqa": 6, "trec": 6, "lcc": 4}
 LONG = 31_000
-SHADES = [f"{letter}{level}" for letter in "sab" for level in range(1, 8)]
+SHADES = [f"{letter}{level}" for letter in "ab" for level in range(1, 8)]
 CELLS = [f"{way}-{level}" for way in ("more", "less") for level in range(1, 6)]
 
 
@@ -47,7 +50,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             right = {name: pattern(1 + place + len(method) % n, n) for name, n in SUBSETS.items()}
             if (method, budget) == ("snapkv", 256):
                 del right["lcc"]
-            change = {"pred": EVIL, "answers": [EVIL, "seven letters"]} if method == "laq" and budget == 128 else None
+            evil = {"pred": EVIL, "answers": [EVIL, "seven letters"], "all_classes": [EVIL, "seven letters"]}
+            change = evil if (method, budget) == ("laq", 128) else None
             run = write(results, method, budget, right, change=change)
             for number, length in ((0, 120), (1, LONG)):
                 text = [EVIL, *pieces(length - 1)]
@@ -91,7 +95,7 @@ def example(**state: Any) -> str:
 def test_from_the_overview_to_a_layer(page: Any, root: Path) -> None:
     visit(page, root)
     page.wait_for_selector(".table[data-built]")
-    assert page.locator(".entry.missing").count() == 7 * 13 + 2  # SnapKV 256 lacks one task more, and so the average
+    assert page.locator(".entry.missing").count() == 2  # SnapKV 256 lacks a task, and so the average
     picture(page, "tables")
     page.get_by_role("button", name="EchoKV 128, Hot").click()
     page.get_by_role("link", name="Examples of this cell").click()
@@ -116,14 +120,14 @@ def test_shades_are_the_shares_that_were_stored(page: Any, root: Path) -> None:
     visit(page, root, example(layer=1, head=1))
     page.wait_for_selector(".prompt .t")
     kept_tokens = set(kept.step("final", 120, 15, 9).layers[1][1].tolist())
-    shown = {place for place, name in enumerate(classes(page)) if " s7" in name}
+    shown = {place for place, name in enumerate(classes(page)) if " a7" in name}
     assert shown == kept_tokens
     assert {place for place, name in enumerate(classes(page)) if " ev" in name} == {0, 1, 2}
     page.get_by_label("Head").select_option("")
     wait(page, "!location.hash.includes('head')")
     shares = kept.step("final", 120, 15, 9).counts([1]) / 2
     wait(page, "document.querySelector('#head').value === ''")
-    levels = [int(name.split(" s")[1][0]) for name in classes(page)]
+    levels = [int(name.split(" a")[1][0]) for name in classes(page)]
     limits = [0.0001, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8]
     assert levels == [sum(share >= limit for limit in limits) for share in shares]
 
@@ -139,10 +143,12 @@ def test_steps_and_looks(page: Any, root: Path) -> None:
     wait(page, "document.querySelector('.pane h3').textContent.includes('final')")
     assert classes(page) == final
     page.keyboard.press("2")
+    wait(page, "document.querySelector('.pane h3').textContent.startsWith('SnapKV')")
+    page.keyboard.press("3")
     page.wait_for_selector(".pane + .pane .t")
     assert classes(page, 0) == final
     assert classes(page, 1) != final
-    page.keyboard.press("3")
+    page.keyboard.press("4")
     wait(page, "document.querySelectorAll('.pane').length === 1")
     assert any(re.search(r" ?a[1-7]", name) for name in classes(page))
     assert any(re.search(r" ?b[1-7]", name) for name in classes(page))
@@ -221,10 +227,10 @@ def test_settings_are_one_click_away(page: Any, root: Path) -> None:
 def test_a_zero_difference_has_no_sign_of_an_error(page: Any, root: Path) -> None:
     visit(page, root, "#/tables?show=difference&against=full")
     page.wait_for_selector(".table[data-built]")
-    shown = page.eval_on_selector_all(".entry:not(.missing)", "all => all.map(one => one.textContent)")
-    assert any(text.startswith("0.0") for text in shown)
+    shown = page.eval_on_selector_all(".entry:not(.missing) b", "all => all.map(one => one.textContent)")
+    assert "0.0" in shown
     assert not any("\u00b1" in text for text in shown)
-    assert "shows its standard error" in page.locator(".hint").inner_text()
+    assert "standard error of the difference" in page.locator(".hint").first.inner_text()
 
 
 def test_one_example_has_no_interval(page: Any, tmp_path: Path) -> None:
@@ -239,15 +245,88 @@ def test_one_example_has_no_interval(page: Any, tmp_path: Path) -> None:
     assert "\u00b1" not in told
 
 
-def test_seconds_are_no_ranking(page: Any, root: Path) -> None:
+def test_standard_errors_need_no_pointing(page: Any, root: Path) -> None:
+    visit(page, root)
+    page.wait_for_selector(".table[data-built]")
+    shown = page.get_by_role("button", name="FullKV, Hot").inner_text().split()
+    values = [100.0] * 5 + [0.0]
+    assert shown == ["83.3", f"\u00b1{statistics.estimate([np.array(values)]).error:.1f}"]
+
+
+def test_colours_fit_the_differences(page: Any, tmp_path: Path) -> None:
+    for method, budget, good in (("full", None, 10), ("snapkv", 128, 9), ("echokv", 128, 6)):
+        write(tmp_path, method, budget, {"trec": pattern(good, 10)})
+    build(tmp_path, tmp_path / "report")
+    visit(page, tmp_path / "report")
+    page.wait_for_selector(".table[data-built]")
+    assert page.get_by_role("button", name="EchoKV 128, TREC").get_attribute("class").split()[1] == "less-5"
+    assert page.get_by_role("button", name="SnapKV 128, TREC").get_attribute("class").split()[1] == "less-2"
+    swatches = page.eval_on_selector_all(".key .swatch", "all => all.map(one => one.className)")
+    assert [name.split()[1] for name in swatches] == [f"less-{step}" for step in (5, 4, 3, 2, 1)]  # nothing is gained
+
+
+def test_where_all_are_equal_nothing_is_marked(page: Any, tmp_path: Path) -> None:
+    for method in ("snapkv", "echokv"):
+        write(tmp_path, method, 128, {"trec": pattern(4, 10)})
+    build(tmp_path, tmp_path / "report")
+    visit(page, tmp_path / "report")
+    page.wait_for_selector(".table[data-built]")
+    assert page.locator(".entry").count() == 4
+    assert page.locator(".entry.best, .entry.second").count() == 0
+
+
+def test_seconds_are_shown_where_each_answer_was_measured_alone(page: Any, root: Path, tmp_path: Path) -> None:
     visit(page, root, "#/costs")
     page.wait_for_selector(".drawing svg")
-    caption = page.locator("p.caption").inner_text()
-    assert "whole prefill's seconds" in caption
-    assert "no ranking of methods" in caption
-    assert page.get_by_text("Score against seconds per answer, share of its batch").is_visible()
-    axis = page.eval_on_selector_all(".drawing svg", "all => all.map(one => one.textContent)")
-    assert all("(log scale)" in text for text in axis)
+    assert "Seconds are not shown" in page.locator("p.caption").inner_text()
+    assert page.locator(".drawing").count() == 1
+    for method, budget in (("full", None), ("laq", 128)):
+        write(tmp_path, method, budget, {"trec": pattern(4, 10)}, change={"alone": True})
+    build(tmp_path, tmp_path / "report")
+    visit(page, tmp_path / "report", "#/costs")
+    page.wait_for_selector(".drawing svg")
+    assert page.locator("figcaption").all_inner_texts() == [
+        "Score against stored bytes per answer",
+        "Score against seconds per answer",
+    ]
+    visit(page, tmp_path / "report", "#/tables?show=seconds")
+    page.wait_for_selector(".table[data-built]")
+    assert page.locator(".entry b").first.inner_text().endswith(" s")
+    assert page.locator(".swatch").count() == 0  # no colours, so none to explain
+
+
+def test_marks_of_a_budget_stand_beside_each_other(page: Any, root: Path) -> None:
+    visit(page, root, "#/budgets")
+    page.wait_for_selector(".drawing svg")
+    found = page.locator(".drawing svg").first.locator("[aria-label=dot] path")
+    places = sorted(
+        found.evaluate_all("all => all.map(one => Number(one.getAttribute('transform').match(/[0-9.]+/)[0]))")
+    )
+    assert len(places) == 5  # three methods at 128, two at 256
+    assert min(right - left for left, right in pairwise(places)) > 9
+
+
+def test_the_list_shows_what_was_answered(page: Any, root: Path) -> None:
+    visit(page, root, "#/examples?a=laq-128&b=echokv-256")
+    page.wait_for_selector(".list .tabulator-row")
+    first = page.locator(".list .tabulator-row").first
+    wait(page, "!document.querySelector('.list .tabulator-row').textContent.includes('\u2026')")
+    assert EVIL in first.inner_text().replace("\n", "")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_selector(".cards .card")
+    wait(page, "document.querySelector('.card').textContent.includes('blue whale')")
+
+
+def test_a_narrow_page_has_the_average_first_and_one_pane(page: Any, root: Path) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    visit(page, root)
+    page.wait_for_selector(".table[data-built]")
+    assert page.locator(".table .tabulator-col-title").all_inner_texts()[:3] == ["Method", "Avg of 3", "Hot"]
+    assert page.locator(".budget").all_inner_texts() == ["without a budget", "budget 128", "budget 256"]
+    visit(page, root, example(look="two"))
+    page.wait_for_selector(".pane .t")
+    assert page.locator(".pane").count() == 1
+    assert page.get_by_role("radio", name="side by side").count() == 0
 
 
 def test_analyses_without_answers(page: Any, tmp_path: Path) -> None:
@@ -272,8 +351,8 @@ def test_every_view_fits_and_can_be_read(page: Any, root: Path, width: int, them
         "budgets": ("#/budgets", ".drawing svg"),
         "costs": ("#/costs", ".drawing svg"),
         "differences": ("#/differences", ".drawing svg"),
-        "examples": ("#/examples", ".list .tabulator-row"),
-        "example": (example(look="two", token=5), ".pane + .pane .t"),
+        "examples": ("#/examples", ".list a"),
+        "example": (example(look="two", token=5), ".pane + .pane .t" if width > 640 else ".pane .t"),
         "analyses": ("#/analyses", "h1"),
     }
     for name, (address, shown) in views.items():

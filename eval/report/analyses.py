@@ -57,6 +57,12 @@ def frames(analysis: Analysis) -> Iterator[tuple[Path, dict[str, Any] | None]]:
         yield path, {"columns": list(frame.columns), "rows": values} if len(values) <= MOST else None
 
 
+def methods(frame: dict[str, Any]) -> set[str]:
+    """The methods that a frame has rows of."""
+    places = [place for place, column in enumerate(frame["columns"]) if column == "method"]
+    return {str(row[place]) for row in frame["rows"] for place in places if row[place] is not None}
+
+
 def _value(value: Any) -> Any:
     if isinstance(value, str):
         return value

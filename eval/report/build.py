@@ -15,13 +15,13 @@ from typing import Any
 
 from eval.console.errors import UserError
 from eval.keeping.store import digest
-from eval.report import analyses, answers, groups, numbers
+from eval.report import analyses, answers, groups, look, numbers
 from eval.report.groups import Group
 from eval.scoring.metrics import Edit
-from eval.tables import cells
 from eval.tables.options import Selected
 
 HERE = Path(__file__).parent
+OTHERS = 15  # looks for series that are no methods
 MARK = '<meta name="generator" content="eval.report">'  # in index.html: the folder is a report
 
 
@@ -105,18 +105,28 @@ def _write(folder: Folder, results: Path, found: list[Group], edit: Edit | None)
             problems.append(f"{group.data}/{group.model}, preset {group.preset}: {error}")
             continue
         name = f"t{len(tables)}"
-        table = numbers.table(group, selected)
+        frame = numbers.cells_of(selected)
+        table = numbers.table(group, selected, frame)
         kept = _examples(folder, name, selected)
         key = "/".join([group.data, group.model, group.preset, *group.apart])
         tables.append({"id": name, "key": key, **table, "recorded": kept, "csv": f"csv/{name}.csv"})
         folder.data(f"{name}/differences", numbers.differences(numbers.by_cell(selected), selected.tasks))
-        folder.put(f"csv/{name}.csv", cells.cells(selected.scored, selected.tasks, "").to_csv(index=False).encode())
+        folder.put(f"csv/{name}.csv", frame.to_csv(index=False).encode())
         counted += len(selected.scored)
         recorded += sum(kept.values())
     measured = list(_analyses(folder, results))
     if not tables and not measured:
         raise UserError("; ".join(problems))
-    overview = {"tables": tables, "analyses": measured, "problems": problems}
+    names = {row["method"] for table in tables for row in table["rows"]} | {
+        name for one in measured for name in one["methods"]
+    }
+    overview = {
+        "tables": tables,
+        "analyses": measured,
+        "problems": problems,
+        "looks": {name: one.told for name, one in look.looks(names).items()},
+        "styles": [look.another(place).told for place in range(OTHERS)],
+    }
     folder.data("overview", overview)
     folder.data("stamp", digest(overview))
     return Built(len(tables), counted, recorded, len(measured), tuple(problems))
@@ -144,11 +154,13 @@ def _examples(folder: Folder, name: str, selected: Selected) -> dict[str, int]:
 
 def _analyses(folder: Folder, results: Path) -> Iterator[Mapping[str, Any]]:
     for place, analysis in enumerate(analyses.find(results)):
-        files = []
+        files: list[dict[str, Any]] = []
+        methods: set[str] = set()
         for path, frame in analyses.frames(analysis):
             name = f"a{place}-{path.stem}"
             folder.put(f"csv/{name}.csv", path.read_bytes())
             if frame is not None:
                 folder.data(f"analyses/{name}", frame)
+                methods |= analyses.methods(frame)
             files.append({"title": path.stem, "csv": f"csv/{name}.csv", "data": frame and f"analyses/{name}"})
-        yield {"name": analysis.name, "where": analysis.where, "files": files}
+        yield {"name": analysis.name, "where": analysis.where, "files": files, "methods": sorted(methods)}

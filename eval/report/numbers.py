@@ -23,7 +23,7 @@ from eval.tables.options import Selected
 
 FIELDS = (
     "score", "standard_error", "low", "high", "n", "records", "paper", "entries", "bytes",
-    "prefill_seconds", "selection_seconds", "decode_seconds", "new_tokens", "other_edit",
+    "prefill_seconds", "selection_seconds", "decode_seconds", "alone", "new_tokens", "other_edit",
 )  # fmt: skip
 Scores = Mapping[Key, Mapping[str, pd.Series]]  # per cell and task: scores by _id
 
@@ -41,10 +41,8 @@ def ordered(keys: Sequence[Key]) -> list[Key]:
     return sorted(keys, key=lambda key: (key.budget or 0, key.name.order))
 
 
-def table(group: Group, selected: Selected) -> dict[str, Any]:
-    """Return what the page shows of a table at first sight."""
-    # No method is compared with here: `differences` does it for all of them.
-    frame = cells.cells(selected.scored, selected.tasks, against="")
+def table(group: Group, selected: Selected, frame: pd.DataFrame) -> dict[str, Any]:
+    """Return what the page shows of a table at first sight; `frame` are its cells (`cells_of`)."""
     runs = {run.key: run for run in selected.answers.runs}
     keys = ordered(list(dict.fromkeys(key_of(row.method, row.variant, row.budget) for row in frame.itertuples())))
     notes = [*gates.warnings(frame, selected.answers.runs, group.model)]
@@ -91,10 +89,14 @@ def task(name: str) -> dict[str, Any]:
     return {field: getattr(about, field) for field in fields}
 
 
-def with_alone(frame: pd.DataFrame, selected: Selected) -> pd.DataFrame:
-    """Add `alone` to cells: whether all their answers were decoded alone, so that their seconds are their own."""
-    rows = selected.scored.get("rows")
-    together = selected.scored if rows is None else selected.scored[rows != 1]
+def cells_of(selected: Selected) -> pd.DataFrame:
+    """The cells of a table with `alone`: whether all answers of a cell say so, and their seconds are their own.
+
+    No method is compared with: `differences` does it for all of them.
+    """
+    frame = cells.cells(selected.scored, selected.tasks, against="")
+    marks = selected.scored.get("alone")
+    together = selected.scored if marks is None else selected.scored[marks.ne(True)]
     shared = {(key_of(row.method, row.variant, row.budget), row.subset) for row in together.itertuples()}
     shared |= {(key, cells.AVERAGE) for key, _ in shared}
     keys = [(key_of(row.method, row.variant, row.budget), row.subset) for row in frame.itertuples()]

@@ -24,16 +24,18 @@ def label(methods: int, tasks: int) -> str:
     return f"made-up-{methods}x{tasks}"
 
 
-def fabricate(results: Path, sizes: Sequence[tuple[int, int]] = SIZES, examples: int = 12) -> None:
+def fabricate(results: Path, sizes: Sequence[tuple[int, int]] = SIZES, examples: int = 6) -> None:
     """Store answers for a table of each size, and the kept tokens of one example of each method."""
     for methods, tasks in sizes:
         for place, method in enumerate(METHODS[methods]):
-            for budget in (None,) if method == "full" else BUDGETS if methods < 20 else BUDGETS[:2]:
+            for budget in (None,) if method == "full" else BUDGETS if methods < 20 else BUDGETS[: 1 + (tasks == 3)]:
                 noise = random.Random(f"{method} {budget}")
                 chance = 0.85 if budget is None else 0.15 + 0.03 * place + 0.15 * BUDGETS.index(budget)
                 right = {name: [noise.random() < chance for _ in range(examples)] for name in TASKS[tasks]}
                 if tasks == 3 and methods == 2 and budget == 512:
                     del right["lcc"]
-                run = write(results, method, budget, right, label=label(methods, tasks))
+                entries = 900_000 if budget is None else budget * (90 if method == "echokv" else 270)
+                stored = {"entries": entries, "bytes": 512 * entries}
+                run = write(results, method, budget, right, label=label(methods, tasks), change=stored)
                 text = [WORDS[number % len(WORDS)] for number in range(400)]
                 kept.write(run, "hotpotqa", 0, text, {"laq": ("W1",), "echokv": ("W1", "W2")}.get(method, ()), place)

@@ -14,7 +14,6 @@ import pytest
 from eval import figures
 from eval.report import canvas, groups, numbers, plots
 from eval.report.look import Look, looks
-from eval.tables import cells
 from eval.tables.options import Selected
 from tests.eval.stores import pattern, write
 
@@ -95,7 +94,7 @@ def chosen(results: Path) -> tuple[Selected, pd.DataFrame, dict[str, Look]]:
     """The one table, its cells, and the looks of its methods."""
     (group,) = groups.find(results)
     selected = groups.select(group, results, None)
-    frame = numbers.with_alone(cells.cells(selected.scored, selected.tasks, against=""), selected)
+    frame = numbers.cells_of(selected)
     return selected, frame, looks(map(str, plots.rows(frame)))
 
 
@@ -117,13 +116,13 @@ def test_the_costs_say_what_they_show(results: Path) -> None:
 
 def test_seconds_are_drawn_where_all_were_measured_alone(tmp_path: Path) -> None:
     for method, budget in (("full", None), ("laq", 128), ("echokv", 128)):
-        write(tmp_path, method, budget, {"trec": pattern(4, 10)}, change={"rows": 1})
+        write(tmp_path, method, budget, {"trec": pattern(4, 10)}, change={"alone": True})
     _, frame, look = chosen(tmp_path)
     assert [panel.get_xlabel() for panel in plots.costs(frame, look).axes] == [
         "stored MB per answer (log scale)",
         "seconds per answer",
     ]
-    write(tmp_path, "h2o", 128, {"trec": pattern(4, 10)}, change={"rows": 2})
+    write(tmp_path, "h2o", 128, {"trec": pattern(4, 10)})
     _, frame, look = chosen(tmp_path)
     assert len(plots.costs(frame, look).axes) == 1
 

@@ -23,7 +23,7 @@
       apart.map((name) => (typeof row[name] === "number" ? `${name} ${row[name]}` : row[name])).join(", "))];
     const names = [...new Set(rows.map(series))];
     const byMethod = words.includes("method") && (!x || words.length === 1);
-    const look = (row) => (byMethod ? report.look(row.method) : report.style(1 + names.indexOf(series(row))));
+    const look = (row) => (byMethod ? report.look(row.method) : report.style(names.indexOf(series(row))));
     const plain = (value) => String(Number(value.toPrecision(4)));
     const drawn = groups.slice(0, MOST).map(([title, some]) => {
       const own = some.map((row) => ({...row, name: series(row), value: row[value], ...look(row),
@@ -31,7 +31,7 @@
       const ranged = own.filter((row) => row.low !== null);
       const tip = (row) => [row.name, x && `${x} ${row[x]}`, `${report.number(row.value, 3)}`,
         row.low !== null && `95%: ${report.number(row.low, 3)} to ${report.number(row.high, 3)}`, row.n && `n = ${row.n}`].filter(Boolean).join("\n");
-      const shared = {color: {type: "identity"}, symbol: {type: "identity"}};
+      const shared = report.identity;
       return report.figure({
         title: title || file.title, about: `${value} of ${names.length} series`, rows: some, columns, name: `${file.title}-${title}`.replaceAll(/\W+/g, "-"),
         plot: () => (x ? {
@@ -40,8 +40,8 @@
           y: {label: value, grid: true, nice: true, tickFormat: plain},
           marks: [
             Plot.areaY(ranged, {x, y1: "low", y2: "high", z: "name", fill: "color", fillOpacity: 0.1}),
-            Plot.line(own, {x, y: "value", z: "name", stroke: "color", strokeWidth: 1.8}),
-            Plot.dot(own, {x, y: "value", symbol: "symbol", fill: "color", r: 3.5}),
+            report.lines(own, {x, y: "value", z: "name"}),
+            report.dots(own, {x, y: "value", r: 3.5}),
             Plot.tip(own, Plot.pointer({x, y: "value", title: tip})),
           ],
         } : {
@@ -49,7 +49,7 @@
           x: {label: value, grid: true, nice: true}, y: {label: null, domain: [...new Set(own.map((row) => row.name))], tickSize: 0},
           marks: [
             Plot.ruleY(ranged, {y: "name", x1: "low", x2: "high", stroke: "color", strokeWidth: 2}),
-            Plot.dot(own, {y: "name", x: "value", symbol: "symbol", fill: "color", r: 4}),
+            report.dots(own, {y: "name", x: "value"}),
             Plot.tip(own, Plot.pointerY({y: "name", x: "value", title: tip})),
           ],
         }),

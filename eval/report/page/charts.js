@@ -29,8 +29,9 @@
   });
 
   /** A figure drawn once it comes near the window (at once if it is the first), with its data as a table and as CSV below.
-      plot: from a width in pixels to Plot's options. rows: objects; columns: [field, title] pairs. */
-  report.figure = ({title, about, plot, rows, columns, name, first = false}) => {
+      plot: from a width in pixels to Plot's options. after: what is done to the drawing then.
+      rows: objects; columns: [field, title] pairs. */
+  report.figure = ({title, about, plot, rows, columns, name, first = false, after = null}) => {
     const place = el("div", {class: "drawing"});
     place.draw = () => {
       watcher.unobserve(place);
@@ -42,6 +43,7 @@
       const drawing = svg.tagName === "svg" ? svg : svg.querySelector("svg");
       drawing?.setAttribute("role", "img");
       place.replaceChildren(svg);
+      after?.(svg, width);
     };
     if (first) queueMicrotask(place.draw); // once it is on the page, without waiting for the line
     else watcher.observe(place);
@@ -87,31 +89,71 @@
     ...options, columns: plainTitles(options.columns),
   });
 
+  // Marks and lines. Rows have what `report.look` gives; a hollow mark is filled with the ground.
+
+  report.identity = {color: {type: "identity"}, symbol: {type: "identity"}};
+  report.dots = (rows, {x, y, r = 4}) =>
+    Plot.dot(rows, {x, y, r, symbol: "symbol", rotate: "rotate", fill: "fill", stroke: "color", strokeWidth: 1.4});
+  report.lines = (rows, {x, y, z = "method"}) => [...Map.groupBy(rows, (row) => row[z]).values()].map((some) =>
+    Plot.line(some, {x, y, z, stroke: "color", strokeDasharray: some[0].dash, strokeWidth: 1.6}));
+
+  /** Rows with `at`: their `field` moved aside by method on a logarithmic axis, so that marks stand beside each other.
+      [low, high] lie `pixels` apart; marks lie `most` pixels from each other, all of one value within `room`. */
+  report.dodge = (rows, field, [low, high], pixels, {most = 7, room = 48} = {}) => {
+    const names = [...new Set(rows.map((row) => row.method))];
+    const step = Math.min(most, room / names.length);
+    const factor = high > low ? (high / low) ** (step / pixels) : 1;
+    return rows.map((row) => ({...row, at: row[field] * factor ** (names.indexOf(row.method) - (names.length - 1) / 2)}));
+  };
+
+  /** Write each row's text beside its mark, where it covers neither a mark nor another text; else nowhere. */
+  report.nameMarks = (svg, rows, {x, y, text}) => {
+    const taken = rows.map((row) => [svg.scale("x").apply(row[x]), svg.scale("y").apply(row[y])])
+      .map(([left, top]) => [left - 5, top - 5, left + 5, top + 5]);
+    const right = svg.viewBox.baseVal.width;
+    const cross = (one, other) => one[0] < other[2] && other[0] < one[2] && one[1] < other[3] && other[1] < one[3];
+    rows.forEach((row, place) => {
+      const [left, top] = [(taken[place][0] + taken[place][2]) / 2, (taken[place][1] + taken[place][3]) / 2];
+      const said = String(text(row));
+      const wide = 6.2 * said.length;
+      const boxes = [8, 14, 20].flatMap((far) => [[far, -5], [far, 7], [-far - wide, -5], [-far - wide, 7], [-wide / 2, -far - 4], [-wide / 2, far + 4]])
+        .map(([across, down]) => [left + across, top + down - 6, left + across + wide, top + down + 6]);
+      const box = boxes.find((one) => one[0] > 0 && one[2] < right && !taken.some((other) => cross(one, other)));
+      if (!box) return;
+      taken.push(box);
+      d3.select(svg).append("text").attr("class", "beside").attr("text-anchor", "start").attr("x", box[0]).attr("y", box[3] - 2.5).attr("fill", row.color).text(said);
+    });
+  };
+
   const icons = new Map();
-  const icon = ({color, symbol}) => {
-    const key = `${color} ${symbol}`;
+  const icon = (look, line) => {
+    const key = `${JSON.stringify(look)} ${line}`;
+    const wide = line ? 34 : 16;
     if (!icons.has(key)) icons.set(key, Plot.plot({
-      className: "plot", width: 16, height: 16, margin: 0, x: {axis: null}, y: {axis: null}, symbol: {type: "identity"},
-      marks: [Plot.dot([[0, 0]], {frameAnchor: "middle", x: null, y: null, r: 5, symbol, fill: color})],
+      ...report.identity, className: "plot", width: wide, height: 16, margin: 0, marginLeft: 1, marginRight: 1, x: {axis: null, domain: [-1, 1]}, y: {axis: null, domain: [-1, 1]},
+      marks: [
+        !line ? null : Plot.ruleY([look], {y: () => 0, stroke: "color", strokeDasharray: look.dash, strokeWidth: 1.6}),
+        report.dots([look], {x: () => 0, y: () => 0, r: 4.5}),
+      ],
     }));
     const svg = icons.get(key).cloneNode(true);
     svg.setAttribute("aria-hidden", "true");
     return svg;
   };
 
-  /** Key of methods, colour and symbol and name; a press hides one or shows it again. */
-  report.key = (table, state) => {
+  /** Key of methods, their look and name; a press hides one or shows it again. line: whether they have lines. */
+  report.key = (table, state, line = false) => {
     const hidden = report.hidden(state);
-    const press = (method) => report.go({hide: [...hidden.symmetricDifference(new Set([method]))].join(",")}, true);
+    const press = (method) => report.go({hide: [...hidden.symmetricDifference(new Set([method]))].join("|")}, true);
     return el("div", {class: "key", role: "group", "aria-label": "Methods shown"}, report.methods(table).map(([method, title]) =>
       el("button", {type: "button", id: `key-${method}`, "aria-pressed": String(!hidden.has(method)), onclick: () => press(method)},
-        icon(report.look(method)), title)));
+        icon(report.look(method), line), title)));
   };
 
-  /** Key of [name, {color, symbol}] pairs that are no methods. */
-  report.legend = (pairs) => el("ul", {class: "key", "aria-label": "Key"}, pairs.map(([name, look]) => el("li", {}, icon(look), name)));
+  /** Key of [name, look] pairs that are no methods. */
+  report.legend = (pairs) => el("ul", {class: "key", "aria-label": "Key"}, pairs.map(([name, look]) => el("li", {}, icon(look, true), name)));
 
-  report.hidden = (state) => new Set((state.hide ?? "").split(",").filter(Boolean));
+  report.hidden = (state) => new Set((state.hide ?? "").split("|").filter(Boolean));
 
   report.methods = (table) => [...new Map(table.rows.map((row) => [row.method, row.title]))];
 

@@ -157,15 +157,24 @@ report.difference = (differences, cell, other, task) => {
 report.opponent = (table, row, method) =>
   table.rows.find((other) => other.method === method && (other.budget === row.budget || other.budget === null));
 
-const KNOWN = ["full", "streamingllm", "h2o", "snapkv", "pyramidkv", "laq", "echokv", "stage1_only", "iterative_only"];
-const SYMBOLS = ["circle", "cross", "square", "triangle", "diamond2", "star", "circle", "wye", "hexagon", "diamond", "square2", "triangle2"];
+/** Whether the seconds of every answer are its own, not a share of its batch's. */
+report.alone = (table) => table.rows.every((row) => Object.keys(table.cells[row.cell]).every((task) => report.field(table, row.cell, task, "alone")));
 
-/** Colour and symbol number `place`, for what is no method. */
-report.style = (place) => ({color: `var(--m${place % SYMBOLS.length})`, symbol: SYMBOLS[place % SYMBOLS.length]});
+/** The tasks that have an answer, and the titles of those that have none. */
+report.present = (table) => table.tasks.filter((task) => table.rows.some((row) => table.cells[row.cell][task.name]));
+report.absent = (table) => table.tasks.filter((task) => !report.present(table).includes(task)).map((task) => task.column);
 
-/** One colour and one symbol a method, the same everywhere. */
-report.look = (method) => {
-  if (KNOWN.includes(method)) return report.style(KNOWN.indexOf(method));
-  const others = new Set(report.ready.tables.flatMap((table) => table.rows.map((row) => row.method)));
-  return report.style(KNOWN.length + [...others].filter((other) => !KNOWN.includes(other)).indexOf(method));
+/** A screen so narrow that things stand one below the other. */
+report.narrow = matchMedia("(max-width: 640px)");
+
+/** How something is drawn: color, fill, symbol, rotate (degrees), dash. */
+const drawn = ({light, dark, symbol, turn, filled, dash}) => {
+  const color = `light-dark(${light}, ${dark})`;
+  return {color, fill: filled ? color : "var(--panel)", symbol, rotate: turn, dash: dash.join(" ")};
 };
+
+/** The look of series number `place`, for what is no method. */
+report.style = (place) => drawn(report.ready.styles[place % report.ready.styles.length]);
+
+/** One look a method, the same everywhere and in the figures on paper. */
+report.look = (method) => drawn(report.ready.looks[method]);

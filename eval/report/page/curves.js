@@ -2,7 +2,7 @@
 // Scores over budgets, scores against costs, and paired differences.
 {
   const {el} = report;
-  const identity = {color: {type: "identity"}, symbol: {type: "identity"}};
+  const {identity} = report;
 
   /** The cells of a task as rows for a figure. */
   const points = (table, task) => table.rows.filter((row) => !report.hidden(report.state()).has(row.method)).flatMap((row) => {
@@ -22,44 +22,59 @@
 
   /** One figure for each task that has data; the others are named. */
   const taskByTask = (table, draw, wide) => {
-    const present = table.tasks.filter((task) => table.rows.some((row) => table.cells[row.cell][task.name]));
-    const absent = table.tasks.filter((task) => !present.includes(task)).map((task) => task.column);
-    return [el("h2", {}, "Task by task"), el("div", {class: `multiples ${wide ? "wide" : ""}`}, present.map((task) => draw(task.name))),
+    const absent = report.absent(table);
+    return [el("h2", {}, "Task by task"), el("div", {class: `multiples ${wide ? "wide" : ""}`}, report.present(table).map((task) => draw(task.name))),
       absent.length > 0 && el("p", {class: "hint"}, `No data: ${absent.join(", ")}.`)].filter(Boolean);
   };
+
+  /** All figures of a table go from 0 to the highest end of an interval in it. */
+  const scale = (table) => ({
+    domain: [0, Math.max(1, ...table.rows.flatMap((row) => Object.keys(table.cells[row.cell]).flatMap((task) =>
+      ["score", "high"].map((name) => report.field(table, row.cell, task, name) ?? 0))))],
+    grid: true, nice: true, label: "score",
+  });
+
+  const LEFT = 36, RIGHT = 20;
 
   // Budget curves.
 
   const curve = (table, task, tall) => {
     const rows = points(table, task);
-    const own = rows.filter((row) => row.budget !== null);
     const full = rows.filter((row) => row.budget === null);
-    const budgets = [...new Set(own.map((row) => row.budget))].sort((a, b) => a - b);
+    const budgets = [...new Set(rows.map((row) => row.budget))].filter((budget) => budget !== null).sort((a, b) => a - b);
+    const domain = budgets.length > 1 ? [budgets[0], budgets.at(-1)] : [budgets[0] / 2, budgets[0] * 2];
+    const closest = Math.min(...budgets.slice(1).map((budget, place) => Math.log(budget / budgets[place])), Math.log(domain[1] / domain[0]));
+    const methods = new Set(rows.map((row) => row.method)).size;
     return report.figure({
       title: report.taskTitle(table, task), name: `budgets-${task}`, rows, columns: COLUMNS, first: tall,
-      about: `Score by budget of ${new Set(own.map((row) => row.title)).size} methods; bands are 95% intervals.`,
-      plot: () => ({
-        ...identity, height: tall ? 380 : 220, marginLeft: 36, marginBottom: 34,
-        x: {type: "log", base: 2, domain: budgets.length > 1 ? [budgets[0], budgets.at(-1)] : [budgets[0] / 2, budgets[0] * 2],
-          ticks: budgets, tickFormat: String, label: "budget, tokens per head", inset: 8},
-        y: {grid: true, nice: true, label: "score"},
-        marks: [
-          Plot.areaY(own, {x: "budget", y1: "low", y2: "high", z: "method", fill: "color", fillOpacity: 0.08}),
-          Plot.ruleY(full, {y: "score", stroke: "var(--m0)", strokeDasharray: "5 3"}),
-          Plot.text(full, {y: "score", text: "title", frameAnchor: "right", dy: -7, fill: "currentColor", stroke: "var(--panel)", strokeWidth: 4}),
-          Plot.line(own, {x: "budget", y: "score", z: "method", stroke: "color", strokeWidth: 1.8}),
-          Plot.ruleX(budgets.length > 1 ? [] : own, {x: "budget", y1: "low", y2: "high", stroke: "color"}),
-          Plot.dot(own, {x: "budget", y: "score", symbol: "symbol", fill: "color", r: 4}),
-          Plot.tip(own, Plot.pointer({x: "budget", y: "score", title: tip})),
-        ],
-      }),
+      about: `Score by budget of ${methods} methods; bars are 95% intervals.`,
+      plot: (width) => {
+        const inset = Math.min(14 + 4 * methods, width / 7);
+        const pixels = width - LEFT - RIGHT - 2 * inset;
+        const room = Math.min(2 * inset - 12, (0.75 * pixels * closest) / Math.log(domain[1] / domain[0]));
+        const own = report.dodge(rows.filter((row) => row.budget !== null), "budget", domain, pixels, {most: tall ? 10 : 7, room});
+        return {
+          ...identity, height: tall ? 380 : 220, marginLeft: LEFT, marginRight: RIGHT, marginBottom: 34,
+          x: {type: "log", base: 2, domain, ticks: budgets, tickFormat: String, label: "budget, tokens per head", inset},
+          y: scale(table),
+          marks: [
+            Plot.rect(full, {y1: "low", y2: "high", fill: "color", fillOpacity: 0.08}),
+            full.map((row) => Plot.ruleY([row], {y: "score", stroke: "color", strokeWidth: 1.4, strokeDasharray: row.dash})),
+            Plot.ruleX(own, {x: "at", y1: "low", y2: "high", stroke: "color", strokeOpacity: 0.5}),
+            report.lines(own, {x: "at", y: "score"}),
+            report.dots(own, {x: "at", y: "score", r: tall ? 4 : 3.2}),
+            Plot.tip(own, Plot.pointer({x: "at", y: "score", title: tip})),
+          ],
+        };
+      },
     });
   };
 
   const budgets = (root, state) => {
     const table = report.table(state);
-    root.append(el("h1", {}, "Score by budget"), el("p", {class: "caption"}, `${table.caption}. Bands: 95% bootstrap intervals.`),
-      report.key(table, state), curve(table, "average", true),
+    root.append(el("h1", {}, "Score by budget"), el("p", {class: "caption"}, `${table.caption}. Bars, and the band of a method without a budget: 95% bootstrap intervals. `
+      + "At each budget the marks stand side by side."),
+      report.key(table, state, true), curve(table, "average", true),
       ...taskByTask(table, (task) => curve(table, task, false), false));
   };
 
@@ -78,67 +93,80 @@
   const tradeoff = (table, task, cost, label) => {
     const rows = points(table, task).filter((row) => row[cost] !== null);
     const ahead = front(rows, cost);
-    const shown = new Set(ahead);
+    const shown = new Set(ahead.map((row) => row.cell));
+    const domain = d3.extent(rows, (row) => row[cost]);
+    const dodged = (width) => report.dodge(rows, cost, domain, width - LEFT - RIGHT - 40, {most: 5});
     return report.figure({
-      title: `Score against ${label}`, name: `${cost}-${task}`,
-      rows: rows.map((row) => ({...row, front: shown.has(row) ? "yes" : "no"})),
+      title: `Score against ${label}`, name: `${cost}-${task}`, first: cost === "bytes",
+      rows: rows.map((row) => ({...row, front: shown.has(row.cell) ? "yes" : "no"})),
       columns: [...COLUMNS, [cost, label], ["front", "On the front"]],
-      about: `One mark a method and budget; the line joins those that no other beats. Bars are 95% intervals.`,
-      plot: () => ({
-        ...identity, height: 400, marginLeft: 36, marginBottom: 38, marginRight: 34,
-        x: {type: "log", label: `${label} (log scale)`, grid: true, inset: 14, ticks: 5, tickFormat: cost === "bytes" ? report.bytes : (value) => `${value} s`},
-        y: {grid: true, nice: true, label: "score"},
-        marks: [
-          Plot.line(ahead, {x: cost, y: "score", curve: "step-after", stroke: "currentColor", strokeOpacity: 0.5, strokeDasharray: "2 3"}),
-          Plot.ruleX(rows, {x: cost, y1: "low", y2: "high", stroke: "color", strokeOpacity: 0.45}),
-          Plot.dot(rows, {x: cost, y: "score", symbol: "symbol", fill: "color", r: 4.5}),
-          Plot.text(rows, {x: cost, y: "score", text: (row) => row.budget ?? "full", dx: 7, textAnchor: "start", fontSize: 9, fill: "currentColor", stroke: "var(--panel)"}),
-          Plot.tip(rows, Plot.pointer({x: cost, y: "score",
-            title: (row) => `${tip(row)}\n${report.bytes(row.bytes)}, ${report.seconds(row.seconds)} per answer`})),
-        ],
-      }),
+      about: "One mark a method and budget; the line joins those that no other beats. Bars are 95% intervals.",
+      plot: (width) => {
+        const own = dodged(width);
+        return {
+          ...identity, height: 400, marginLeft: LEFT, marginBottom: 38, marginRight: RIGHT,
+          x: {type: "log", label: `${label} (log scale)`, grid: true, inset: 20, ticks: width < 400 ? 3 : 5, tickFormat: cost === "bytes" ? report.bytes : (value) => `${value} s`},
+          y: scale(table),
+          marks: [
+            Plot.line(ahead.map((one) => own.find((row) => row.cell === one.cell)), {x: "at", y: "score", curve: "step-after", stroke: "currentColor", strokeOpacity: 0.5, strokeDasharray: "2 3"}),
+            Plot.ruleX(own, {x: "at", y1: "low", y2: "high", stroke: "color", strokeOpacity: 0.45}),
+            report.dots(own, {x: "at", y: "score"}),
+            Plot.tip(own, Plot.pointer({x: "at", y: "score",
+              title: (row) => `${tip(row)}\n${report.bytes(row.bytes)} per answer${cost === "seconds" ? `, ${report.seconds(row.seconds)}` : ""}`})),
+          ],
+        };
+      },
+      after: (svg, width) => report.nameMarks(svg, dodged(width).filter((row) => row.budget !== null), {x: "at", y: "score", text: (row) => row.budget}),
     });
   };
 
   const costs = (root, state) => {
     const table = report.table(state);
     const task = state.task ?? "average";
+    const alone = report.alone(table);
     root.append(el("h1", {}, "Score against cost"),
       el("div", {class: "controls"}, report.choice("task", "Task", report.tasks(table), task, (value) => report.go({task: value}, true))),
-      el("p", {class: "caption"}, `${table.caption}. Numbers beside the marks are budgets; bars are 95% intervals. `,
-        "Seconds are prefill, selection and decoding of an answer. Each answer has the whole prefill's seconds, though methods ",
-        "share one prefill; what a batch takes to decode is divided equally among its rows, so that all rows of a batch show the ",
-        "same. The seconds are therefore no ranking of methods."),
+      el("p", {class: "caption"}, `${table.caption}. Numbers beside the marks are budgets, where there is room; bars are 95% intervals. Marks of equal cost stand side by side; the dotted line joins what nothing beats at its cost or less. `,
+        alone ? "Seconds are prefill, selection and decoding of an answer, each measured alone."
+          : "Seconds are not shown: these answers were decoded in batches, whose time belongs to no row alone. Runs with cost=true measure each by itself."),
       report.key(table, state),
-      el("div", {class: "pair"}, tradeoff(table, task, "bytes", "stored bytes per answer"),
-        tradeoff(table, task, "seconds", "seconds per answer, share of its batch")));
+      el("div", {class: alone ? "pair" : "lone"}, tradeoff(table, task, "bytes", "stored bytes per answer"),
+        alone && tradeoff(table, task, "seconds", "seconds per answer")));
   };
 
   // Paired differences.
 
-  const forest = (table, differences, task, method) => {
-    const rows = table.rows.filter((row) => row.method !== method).flatMap((row) => {
-      const other = report.opponent(table, row, method);
-      const found = other && report.difference(differences, row.cell, other.cell, task);
-      return found ? [{title: row.title, budget: row.budget, label: report.label(row), ...found, ...report.look(row.method)}] : [];
-    });
+  /** What a figure of differences shows: its rows in order. */
+  const gaps = (table, differences, task, method) => table.rows.filter((row) => row.method !== method).flatMap((row) => {
+    const other = report.opponent(table, row, method);
+    const found = other && report.difference(differences, row.cell, other.cell, task);
+    return found ? [{title: row.title, budget: row.budget, label: report.label(row), ...found, ...report.look(row.method)}] : [];
+  });
+
+  const forest = (table, differences, task, method, domain) => {
+    const rows = gaps(table, differences, task, method);
+    const longest = Math.max(0, ...rows.map((row) => row.label.length));
     return report.figure({
       title: report.taskTitle(table, task), name: `differences-${method}-${task}`, rows, first: task === "average",
       columns: [["title", "Method"], ["budget", "Budget"], ["mean", "Difference"], ["error", "Standard error"],
         ["low", "95% low"], ["high", "95% high"], ["pairs", "Pairs"]],
       about: `Mean paired difference to ${method} on the same examples, with 95% intervals.`,
-      plot: () => ({
-        ...identity, height: 46 + 19 * rows.length, marginLeft: 130, marginTop: 6, marginBottom: 36,
-        x: {label: `points more than ${report.methods(table).find(([name]) => name === method)?.[1]}`, grid: true, nice: true, tickFormat: (value) => report.signed(value, Number.isInteger(value) ? 0 : 1)},
-        y: {label: null, domain: rows.map((row) => row.label), tickSize: 0},
-        marks: [
-          Plot.ruleX([0], {stroke: "currentColor"}),
-          Plot.ruleY(rows.filter((row) => row.low !== null), {y: "label", x1: "low", x2: "high", stroke: "color", strokeWidth: 2}),
-          Plot.dot(rows, {y: "label", x: "mean", symbol: "symbol", fill: "color", r: 4.5}),
-          Plot.tip(rows, Plot.pointerY({y: "label", x: "mean", title: (row) => `${row.label}\n${report.withInterval(row, 2)}\n`
-            + (row.pairs === 1 ? "n = 1, no interval" : `${row.pairs} pairs`)})),
-        ],
-      }),
+      plot: (width) => {
+        const left = Math.min(12 + 6.3 * longest, width / 2);
+        return {
+          ...identity, height: 46 + 19 * rows.length, marginLeft: left, marginTop: 6, marginBottom: 36,
+          x: {domain, label: `points more than ${report.methods(table).find(([name]) => name === method)?.[1]}`, grid: true, nice: true, ticks: width < 400 ? 4 : 6, tickFormat: (value) => report.signed(value, Number.isInteger(value) ? 0 : 1) || "0"},
+          y: {axis: null, domain: rows.map((row) => row.label)},
+          marks: [
+            Plot.axisY({label: null, tickSize: 0, lineWidth: (left - 10) / 11, textOverflow: "ellipsis-middle"}),
+            Plot.ruleX([0], {stroke: "currentColor"}),
+            Plot.ruleY(rows.filter((row) => row.low !== null), {y: "label", x1: "low", x2: "high", stroke: "color", strokeWidth: 2}),
+            report.dots(rows, {y: "label", x: "mean", r: 4.5}),
+            Plot.tip(rows, Plot.pointerY({y: "label", x: "mean", title: (row) => `${row.label}\n${report.withInterval(row, 2)}\n`
+              + (row.pairs === 1 ? "n = 1, no interval" : `${row.pairs} pairs`)})),
+          ],
+        };
+      },
     });
   };
 
@@ -154,7 +182,10 @@
     const place = el("div", {});
     root.append(place);
     const found = await report.load(`${table.id}/differences`);
-    place.append(forest(table, found, "average", method), ...taskByTask(table, (task) => forest(table, found, task, method), true));
+    const every = ["average", ...report.present(table).map((task) => task.name)].flatMap((task) => gaps(table, found, task, method));
+    const [low, high] = d3.extent(every.flatMap((row) => [0, row.mean, row.low ?? 0, row.high ?? 0]));
+    const domain = high > low ? [low, high] : [-1, 1];
+    place.append(forest(table, found, "average", method, domain), ...taskByTask(table, (task) => forest(table, found, task, method, domain), true));
   };
 
   report.views.budgets = {title: "Budgets", menu: true, show: budgets};

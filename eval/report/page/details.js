@@ -2,7 +2,8 @@
 // What stands behind a cell of the tables and behind a row.
 {
   const {el} = report;
-  const namesOfAgainst = (table) => ({full: "FullKV", paper: "the paper", ...Object.fromEntries(report.methods(table))});
+  /** What a table's colours compare with, in words. */
+  report.against = (table, name) => ({full: "FullKV", paper: "the paper", ...Object.fromEntries(report.methods(table))})[name] ?? name;
 
   let tip = null;
   const closed = (always) => {
@@ -23,11 +24,11 @@
       ["95% interval", report.interval(field("low"), field("high"), field("n"))],
       ["Examples", field("records") ? `${field("n")} of ${field("records")}` : `${field("n")}`],
       ["In the paper", field("paper") === null ? null : report.number(field("paper"), 2)],
-      [`To ${namesOfAgainst(table)[against] ?? against}`, difference && report.withInterval(difference)],
+      [`To ${report.against(table, against)}`, difference && report.withInterval(difference)],
       ["KV entries", report.number(field("entries"), 0)],
       ["Stored", report.bytes(field("bytes"))],
       ["Prefill", report.seconds(field("prefill_seconds"))], ["Selection", report.seconds(field("selection_seconds"))],
-      ["Decoding", report.seconds(field("decode_seconds"))],
+      [field("alone") ? "Decoding" : "Decoding, share of a batch", report.seconds(field("decode_seconds"))],
     ].filter(([, text]) => text);
     tip = el("div", {class: "tip", role: pinned ? "dialog" : "tooltip", id: "tip", "aria-label": "Details of the cell"},
       el("strong", {}, `${report.label(row)}, ${report.taskTitle(table, task)}`),

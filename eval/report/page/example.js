@@ -2,12 +2,13 @@
 // One example: its answers, and its prompt with the tokens that caches kept.
 {
   const {el} = report;
-  const LOOKS = [{value: "one", title: "A"}, {value: "two", title: "side by side"}, {value: "difference", title: "A \u2212 B"}];
+  const LOOKS = [{value: "one", title: "A"}, {value: "other", title: "B"}, {value: "two", title: "side by side", wide: true}, {value: "difference", title: "A \u2212 B"}];
+  const looks = () => LOOKS.filter(({wide}) => !(wide && report.narrow.matches)); // a narrow page has room for one pane
   let page = null; // what is on the page: {table, task, n, about, read, panes, ...}
 
   const asked = (table, state) => ({
     ...report.asked(table, state), task: state.task, n: Number(state.n ?? 0),
-    look: LOOKS.some(({value}) => value === state.look) ? state.look : "one",
+    look: looks().some(({value}) => value === state.look) ? state.look : "one",
     layer: state.layer ? Number(state.layer) : null, head: state.head ? Number(state.head) : null,
     token: state.token ? Number(state.token) : null, find: state.find ?? "", at: Number(state.at ?? 0),
     sa: state.sa ?? "final", sb: state.sb ?? "final",
@@ -71,7 +72,7 @@
     const turn = ++own.turn;
     const want = asked(own.table, state);
     (async () => {
-      const sides = want.look === "one" ? ["a"] : ["a", "b"];
+      const sides = {one: ["a"], other: ["b"]}[want.look] ?? ["a", "b"];
       const shown = await Promise.all(sides.map(async (side) => {
         const known = await stepsOf(own, want[side]);
         const name = known?.names.find((one) => one === want[`s${side}`]) ?? known?.names.at(-1);
@@ -112,7 +113,7 @@
     own.places.controls.replaceChildren(...[
       report.choice("a", "A", report.cells(own.table), want.a, change("a")),
       report.choice("b", "B", report.cells(own.table), want.b, change("b")),
-      report.switch("look", "Show", LOOKS, want.look, change("look")),
+      report.switch("look", "Show", looks(), want.look, change("look")),
       stepSwitch("sa", "Step of A"), stepSwitch("sb", "Step of B"),
       layers > 0 && report.choice("layer", "Layer", numbers(layers, "all"), want.layer === null ? "" : String(want.layer), change("layer")),
       layers > 0 && report.choice("head", "Head", numbers(heads, "all"), want.head === null ? "" : String(want.head), change("head")),
@@ -154,7 +155,7 @@
 
   // Keys.
 
-  const KEYS = [["n / p", "next / previous example"], ["1 2 3", "A, side by side, difference"], ["[ ]", "step of A back / on"],
+  const KEYS = [["n / p", "next / previous example"], ["1 2 3 4", "A, B, side by side, difference"], ["[ ]", "step of A back / on"],
     ["l / L", "layer on / back"], ["h / H", "head on / back"], ["e", "next evidence"], ["a", "next place of an answer"], ["s", "swap A and B"],
     ["\u2190 \u2192", "token back / on, in the text"], ["/", "find in the prompt"], ["?", "this list"]];
 
@@ -183,7 +184,7 @@
 
   const ACTIONS = {
     n: () => document.getElementById("next")?.click(), p: () => document.getElementById("previous")?.click(),
-    1: () => change("look")("one"), 2: () => change("look")("two"), 3: () => change("look")("difference"),
+    ...Object.fromEntries(LOOKS.map(({value}, place) => [place + 1, () => change("look")(value)])),
     "[": () => nextStep(-1), "]": () => nextStep(1), l: () => turn("layer", 1), L: () => turn("layer", -1), h: () => turn("head", 1), H: () => turn("head", -1),
     e: () => page.read && report.nextOf(page, page.read.evidence), a: () => page.read && report.nextOf(page, page.read.answers),
     s: () => { const {a, b} = report.asked(page.table, report.state()); report.go({a: b, b: a, sa: null, sb: null}, true); },

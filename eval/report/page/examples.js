@@ -61,6 +61,57 @@
       found);
   };
 
+  const TALL = 54, AT_ONCE = 60; // pixels of a line; cards that are shown at once
+
+  const link = ({task, number, id}) => el("a", {href: report.address({view: "example", task, n: number, id: null})}, id);
+
+  /** What a cell answered, once the task's file is there: rows that nobody looks at load nothing. */
+  const said = (table, {task, number}, cell) => {
+    const place = el("span", {class: "said", dir: "auto"}, "\u2026");
+    report.load(`${table.id}/${task}`).then(({answers}) => {
+      const text = answers[cell]?.[number]?.[0];
+      place.textContent = text === undefined ? "" : text.trim() || "(empty)";
+    }, report.fail);
+    return place;
+  };
+
+  const accepted = (table, {task, number}) => {
+    const place = el("span", {class: "said", dir: "auto"}, "\u2026");
+    report.load(`${table.id}/${task}`).then(({examples}) => { place.textContent = examples[number].answers.join(" / "); }, report.fail);
+    return place;
+  };
+
+  const score = (value) => el("b", {class: "points"}, value === null ? "missing" : report.number(value));
+
+  /** One line an example: what was asked for, and both answers with their scores. */
+  const lines = (table, a, b) => [
+    {title: "Example", field: "id", widthGrow: 2, minWidth: 110,
+      formatter: (cell) => el("div", {class: "stack"}, link(cell.getData()), el("small", {}, cell.getData().title))},
+    {title: "Accepted", field: "number", headerSort: false, widthGrow: 2, minWidth: 90, formatter: (cell) => accepted(table, cell.getData())},
+    ...[["left", "A", a], ["right", "B", b]].map(([field, letter, cell]) => ({
+      title: `${letter}: ${report.label(report.row(table, cell))}`, field, widthGrow: 4, minWidth: 120,
+      formatter: (entry) => el("div", {class: "answer"}, score(entry.getValue()), said(table, entry.getData(), cell))})),
+    {title: "A \u2212 B", field: "gap", hozAlign: "right", headerHozAlign: "right", width: 78,
+      formatter: (entry) => document.createTextNode(report.signed(entry.getValue()))},
+  ];
+
+  /** The same on a narrow page: a card an example. */
+  const cards = (place, table, rows, a, b) => {
+    const card = (one) => el("li", {class: "card"},
+      el("div", {class: "answer"}, link(one), el("small", {}, one.title), el("small", {class: "gap"}, one.gap === null ? "" : `A \u2212 B: ${report.signed(one.gap)}`)),
+      el("div", {class: "answer"}, el("small", {}, "accepted"), accepted(table, one)),
+      [["A", one.left, a], ["B", one.right, b]].map(([letter, value, cell]) =>
+        el("div", {class: "answer"}, el("small", {}, letter), score(value), said(table, one, cell))));
+    const list = el("ol", {class: "cards"});
+    const more = el("button", {type: "button", onclick: () => add()}, "More");
+    const add = () => {
+      list.append(...rows.slice(list.children.length, list.children.length + AT_ONCE).map(card));
+      more.hidden = list.children.length >= rows.length;
+    };
+    add();
+    place.append(list, more);
+  };
+
   const show = async (root, state) => {
     const table = report.table(state);
     const {a, b} = report.asked(table, state);
@@ -70,24 +121,11 @@
     const found = await report.fitting(table, state);
     count.textContent = `${found.length} example${found.length === 1 ? "" : "s"}`;
     const kept = table.recorded;
-    const link = (cell) => {
-      const {task, number, id} = cell.getRow().getData();
-      return el("a", {href: report.address({view: "example", task, n: number, id: null})}, id);
-    };
-    report.grid(place, {
-      data: found.map((one) => ({...one, title: report.taskTitle(table, one.task),
-        gap: one.left === null || one.right === null ? null : one.left - one.right})),
-      height: Math.min(620, 62 + 33 * Math.max(1, found.length)), layout: "fitColumns",
-      columns: [
-        {title: "Example", field: "id", formatter: link, widthGrow: 4, minWidth: 110},
-        {title: "Task", field: "title", formatter: report.text, widthGrow: 1, minWidth: 56},
-        ...[["left", a], ["right", b]].map(([field, cell]) => ({
-          title: report.label(report.row(table, cell)), field, hozAlign: "right", headerHozAlign: "right", minWidth: 70, widthGrow: 1, headerWordWrap: true,
-          formatter: (entry) => document.createTextNode(entry.getValue() === null ? "missing" : report.number(entry.getValue()))})),
-        {title: "A \u2212 B", field: "gap", hozAlign: "right", headerHozAlign: "right", minWidth: 58, widthGrow: 1,
-          formatter: (entry) => document.createTextNode(report.signed(entry.getValue()))},
-      ],
-    });
+    const rows = found.map((one) => ({...one, title: report.taskTitle(table, one.task),
+      gap: one.left === null || one.right === null ? null : one.left - one.right}));
+    if (report.narrow.matches) cards(place, table, rows, a, b);
+    else report.grid(place, {data: rows, layout: "fitColumns", rowHeight: TALL, columns: lines(table, a, b),
+      height: Math.min(760, 42 + TALL * Math.max(1, found.length))});
     const recorded = Object.values(kept).reduce((sum, value) => sum + value, 0);
     root.append(el("p", {class: "hint"}, recorded
       ? `${recorded} answers have the tokens that their caches kept.`

@@ -81,6 +81,10 @@
   };
 
   addEventListener("hashchange", report.render);
+  report.narrow.addEventListener("change", () => { // other things stand on a narrow page
+    shown = null;
+    report.render();
+  });
   addEventListener("unhandledrejection", (event) => report.fail(event.reason));
   document.getElementById("theme").addEventListener("click", () => {
     const theme = themes[(themes.indexOf(document.documentElement.dataset.theme) + 1) % themes.length];

@@ -13,7 +13,7 @@
     hits.forEach(([first, end], place) => isHit.fill(place === want.at % hits.length ? 2 : 1, first, end));
     const marks = (token) => `${read.isEvidence[token] ? " ev" : ""}${read.isAnswer[token] ? " ans" : ""}${isHit[token] ? ` hit${isHit[token]}` : ""}`
       + `${read.pieces[token].includes("\n") && !read.pieces[token].trim() ? " nl" : ""}`;
-    const shade = (values) => (token) => `t${values ? ` s${report.level(values[token])}` : ""}${marks(token)}`;
+    const shade = (values, side) => (token) => `t${values ? ` ${side}${report.level(values[token])}` : ""}${marks(token)}`;
     const gap = (token) => {
       const value = shares[0] && shares[1] ? shares[0][token] - shares[1][token] : 0;
       return `t ${value >= 0 ? "a" : "b"}${report.level(Math.abs(value))}${marks(token)}`;
@@ -21,10 +21,11 @@
     const wanted = want.look === "two" ? 2 : 1;
     if (own.panes.length !== wanted) panes(own, wanted);
     own.panes.forEach((pane, place) => {
-      pane.paint(want.look === "difference" ? gap : shade(shares[place]));
+      pane.paint(want.look === "difference" ? gap : shade(shares[place], shown[place].side));
       pane.box.setAttribute("aria-label", `Prompt, shaded by ${want.look === "difference" ? "the difference of A and B" : report.label(shown[place].row)}`);
       pane.title.textContent = want.look === "difference" ? `${report.label(shown[0].row)} \u2212 ${report.label(shown[1].row)}`
         : `${report.label(shown[place].row)}${shown[place].step ? ` (${shown[place].step.name === "final" ? "final cache" : shown[place].step.name})` : ": not recorded"}`;
+      pane.title.className = want.look === "difference" ? "" : `of-${shown[place].side}`;
       if (own.token !== want.token) pane.choose(want.token, true);
     });
     own.token = want.token;
@@ -81,8 +82,9 @@
       place === 0 ? ">0" : `${Math.round(100 * least)}`));
     const both = want.look === "difference";
     own.places.legend.replaceChildren(el("p", {},
-      both ? ["kept more by A ", scale("a"), " by B ", scale("b"), " % of pairs apart"] : ["kept by ", scale("s"), ` % of the ${pairs}`],
-      own.read.evidence.length > 0 && el("span", {class: "t ev"}, "evidence"), el("span", {class: "t ans"}, "answer"),
+      both ? ["kept more by A ", scale("a"), " by B ", scale("b"), " % of pairs apart"]
+        : [shown.map(({side}) => [`kept by ${side.toUpperCase()} `, scale(side)]), ` % of the ${pairs}`],
+      own.read.evidence.length > 0 && el("span", {class: "t ev"}, "evidence"), own.read.answers.length > 0 && el("span", {class: "t ans"}, "answer"),
       own.read.evidence.length > 0 && el("button", {type: "button", onclick: () => report.nextOf(own, own.read.evidence)}, "Next evidence (e)")));
   };
 
@@ -127,14 +129,14 @@
       places.token.replaceChildren(el("p", {class: "hint"}, "Click a token, or use the arrow keys in the text, to see which layers and heads keep it."));
       return;
     }
-    const grids = shown.filter(({step}) => step).map(({step, row}, place) => {
+    const grids = shown.filter(({step}) => step).map(({step, row, side}) => {
       const svg = Plot.plot({
         className: "plot", width: 280, height: 48 + Math.min(10, Math.max(4, 300 / step.layers)) * step.layers, marginLeft: 32, marginTop: 18, marginBottom: 28,
         x: {label: "head", domain: d3.range(step.heads), ticks: step.heads > 12 ? d3.range(0, step.heads, 4) : undefined},
         y: {label: "layer", labelAnchor: "top", domain: d3.range(step.layers), ticks: d3.range(0, step.layers, step.layers > 12 ? 5 : 1)},
         color: {type: "identity"},
         marks: [Plot.cell(report.keepers(step, want.token), {x: "head", y: "layer", inset: 0.5,
-          fill: ({kept}) => (kept ? `var(--side-${place ? "b" : "a"})` : "var(--faint)")})],
+          fill: ({kept}) => (kept ? `var(--side-${side})` : "var(--faint)")})],
       });
       svg.setAttribute("role", "img");
       svg.setAttribute("aria-label", `Layers and heads of ${report.label(row)} that keep the token`);

@@ -1,0 +1,76 @@
+"""The report with few and many methods and tasks, wide and narrow, light and dark: nothing cut, nothing over another.
+
+Pictures of what was seen go to the folder that REPORT_PICTURES names, if it is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eval.console.errors import UserError
+from eval.report.browser import chromium
+from eval.report.build import build
+from tests.browsing import picture, visit
+from tests.eval import gallery
+
+VIEWS = {
+    "tables": ("#/tables?", ".table[data-built] .entry"),
+    "budgets": ("#/budgets?", ".drawing svg"),
+    "costs": ("#/costs?", ".drawing svg"),
+    "differences": ("#/differences?method=full&", ".drawing svg"),
+    "examples": ("#/examples?", ".list a"),
+    "example": ("#/example?task=hotpotqa&n=0&look=two&a=echokv-128&b=full&token=5&", ".prompt .t"),
+}
+# Text that does not fit into its box, or is wider than the page; what scrolls or folds on purpose is let be.
+BOXES = "h1, p, button, a, #page label, figcaption, .tabulator-col-title, .key li, .entry *"
+CUT = """(boxes) => [...document.querySelectorAll(boxes)]
+  .filter((one) => one.offsetParent && !one.closest(".said, .skip, .prompt"))
+  .filter((one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== "inline")
+  .map((one) => one.outerHTML.slice(0, 160))"""
+OVER = """() => [...document.querySelectorAll(".drawing svg")].flatMap((svg) => {
+  const boxes = [...svg.querySelectorAll("text.beside")].map((one) => one.getBoundingClientRect());
+  return boxes.flatMap((one, place) => boxes.slice(place + 1).filter((other) =>
+    one.left < other.right && other.left < one.right && one.top + 2 < other.bottom && other.top + 2 < one.bottom));
+}).length"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    results = tmp_path_factory.mktemp("gallery") / "results"
+    gallery.fabricate(results)
+    build(results, results / "report")
+    return results / "report"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    try:
+        with chromium() as opened:
+            yield opened
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("methods", "tasks"), gallery.SIZES)
+def test_every_size_can_be_looked_at(browser: Any, root: Path, methods: int, tasks: int, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 1000}, color_scheme="light", reduced_motion="reduce")
+    page.set_default_timeout(10_000)
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    for name, (address, shown) in VIEWS.items():
+        visit(page, root, f"{address}table=longbench/{gallery.label(methods, tasks)}/paper")
+        page.wait_for_selector(shown)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        assert page.evaluate(CUT, BOXES) == [], name
+        assert page.evaluate(OVER) == 0, name
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            picture(page, f"{name}-{methods}-methods-{tasks}-tasks-{width}-{theme}")
+    page.close()
+    assert not said
