@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Any
+
+from eval.keeping.cache import folder as cache_folder
 
 
 def words(text: str) -> list[str]:
@@ -29,14 +29,8 @@ def _jieba() -> Any:
         import jieba
     jieba.setLogLevel(logging.CRITICAL)  # a cache that cannot be written costs a second and no more
     with suppress(OSError, RuntimeError):
-        cache = _cache()
-        cache.mkdir(parents=True, exist_ok=True)
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
         # By default /tmp/jieba.cache, which on a shared machine is whoever's came first.
-        jieba.dt.tmp_dir = str(cache)
+        jieba.dt.tmp_dir = str(folder)
     return jieba
-
-
-def _cache() -> Path:
-    """$ECHOKV_CACHE, or `echokv` in the user's cache folder."""
-    own = os.environ.get("ECHOKV_CACHE")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echokv"
