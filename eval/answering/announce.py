@@ -12,7 +12,7 @@ def said(settings: Settings) -> str:
     model = settings.model
     name = str(model.label) if model.label == model.name else f"{model.label} ({model.name})"
     place = f"device_map {model.device_map}" if model.device_map else f"device {model.device}"
-    data = settings.data.target.rpartition(".")[2]
+    data = settings.data.target.rpartition(".")[2].lower()
     return (
         f"{name}, {model.dtype}, {place}, {threads()} threads; preset {settings.preset.name}; data {data}; "
         f"{', '.join(settings.methods)} at {', '.join(map(str, settings.budget))}"

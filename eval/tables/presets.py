@@ -36,7 +36,9 @@ def deviation(protocol: Mapping[str, Any], preset: str, model: str) -> str:
     own, of_model = _read("preset", preset), _read("model", model)
     if own is None or of_model is None:
         return ""
-    expected = OmegaConf.to_container(OmegaConf.create({"preset": own, "model": of_model}), resolve=True)
+    defaults: Any = OmegaConf.load(CONF / "config.yaml")  # of what a model's YAML leaves out
+    whole = OmegaConf.create({"preset": own, "model": OmegaConf.merge(defaults["model"], of_model)})
+    expected = OmegaConf.to_container(whole, resolve=True)
     rules = cast(dict[str, Any], expected)["preset"]
     return ", ".join(
         f"{rule} {protocol.get(rule)}" for rule in _RULES if protocol.get(rule, rules[rule]) != rules[rule]
