@@ -9,7 +9,7 @@ import torch
 from baselines.pyramidkv import PyramidKV
 from baselines.snapkv import SnapKV
 from echokv.errors import UsageError
-from echokv.prefill import Prefill
+from echokv.prefilling import Prefill
 from echokv.press import Press, Scores
 from echokv.selection import Keep, cut
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from echokv.prefill import Needs, Prefill
+from echokv.prefilling import Needs, Prefill
 from echokv.press import Press
 from echokv.scores import protect
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from echokv.prefill import Needs, Prefill
+from echokv.prefilling import Needs, Prefill
 from echokv.press import Press
 from echokv.rotary import angles
 from echokv.scores import accumulator

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from echokv.prefill import Prefill
+from echokv.prefilling import Prefill
 from echokv.press import Press
 from echokv.scores import accumulator
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from baselines.snapkv import SnapKV
-from echokv.prefill import Prefill
+from echokv.prefilling import Prefill
 
 
 @dataclass(frozen=True, kw_only=True)

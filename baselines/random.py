@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from echokv.prefill import Prefill
+from echokv.prefilling import Prefill
 from echokv.press import Press
 
 

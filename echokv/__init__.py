@@ -1,17 +1,18 @@
 """KV-cache eviction for transformers models: one prefill, many policies, one way to decode."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from echokv.decoding import advance, decode, decode_rows
 from echokv.errors import UsageError
-from echokv.lookahead import EchoKV, Lookahead, Round
-from echokv.prefill import Needs, Prefill, prefill
-from echokv.press import Press
-from echokv.selection import Selection
-from echokv.session import Session, Stretch
 
 if TYPE_CHECKING:
+    from echokv.decoding import advance, decode, decode_rows
+    from echokv.lookahead import EchoKV, Lookahead, Round
     from echokv.models import load_model, load_tokenizer
+    from echokv.prefilling import Needs, Prefill, prefill
+    from echokv.press import Press
+    from echokv.selection import Selection
+    from echokv.session import Session, Stretch
 
 __all__ = [
     "EchoKV",
@@ -32,11 +33,28 @@ __all__ = [
     "prefill",
 ]
 
+_HOMES = {
+    "EchoKV": "lookahead",
+    "Lookahead": "lookahead",
+    "Needs": "prefilling",
+    "Prefill": "prefilling",
+    "Press": "press",
+    "Round": "lookahead",
+    "Selection": "selection",
+    "Session": "session",
+    "Stretch": "session",
+    "advance": "decoding",
+    "decode": "decoding",
+    "decode_rows": "decoding",
+    "load_model": "models",
+    "load_tokenizer": "models",
+    "prefill": "prefilling",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Loading needs transformers' models, which take as long to import as torch: they come with the first use."""
-    if name not in ("load_model", "load_tokenizer"):
+    """Every name but the error's comes with its first use: torch and transformers' models take seconds to import."""
+    if name not in _HOMES:
         raise AttributeError(f"module 'echokv' has no attribute '{name}'")
-    from echokv import models
-
-    return getattr(models, name)
+    found = globals()[name] = getattr(import_module(f"echokv.{_HOMES[name]}"), name)
+    return found

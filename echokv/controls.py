@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 
 from echokv.lookahead import EchoKV, Round
-from echokv.prefill import Prefill
+from echokv.prefilling import Prefill
 from echokv.press import Scores
 from echokv.selection import Selection
 from echokv.session import Ahead, Session, Stretch

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from echokv.errors import UsageError
-from echokv.prefill import Prefill
+from echokv.prefilling import Prefill
 from echokv.rotary import check_reach
 from echokv.rows import Rows, Step
 from echokv.selection import Selection

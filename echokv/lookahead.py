@@ -10,7 +10,7 @@ from torch import Tensor
 
 from echokv.decoding import alone
 from echokv.errors import UsageError
-from echokv.prefill import Needs, Prefill
+from echokv.prefilling import Needs, Prefill
 from echokv.press import Press, Scores
 from echokv.scores import Pooling, attention_mass, pool, protect
 from echokv.selection import Selection, cut

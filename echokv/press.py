@@ -11,7 +11,7 @@ from torch import Tensor
 from echokv.decoding import alone
 from echokv.errors import UsageError
 from echokv.fields import fits, words
-from echokv.prefill import Needs, Prefill
+from echokv.prefilling import Needs, Prefill
 from echokv.scores import Pooling, Precision, attention_mass, pool, protect, sum_groups
 from echokv.selection import Keep, Selection, cut
 from echokv.session import Ahead, ahead

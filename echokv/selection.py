@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from echokv.errors import UsageError
-from echokv.prefill import Prefill
+from echokv.prefilling import Prefill
 from echokv.scores import LOGITS
 
 Keep = Sequence[Sequence[int]]  # tokens that each head of each layer keeps

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from echokv.errors import UsageError
 from echokv.generation import BARE
-from echokv.prefill import Prefill
+from echokv.prefilling import Prefill
 from echokv.selection import Selection
 
 Made = TypeVar("Made")

@@ -47,7 +47,7 @@ def test_scores_that_depend_on_the_budget_must_say_so() -> None:
 
 
 def test_repeated_keys_where_no_kernel_takes_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("echokv.prefill"), "_takes_groups", lambda query: False)
+    monkeypatch.setattr(importlib.import_module("echokv.prefilling"), "_takes_groups", lambda query: False)
     repeated = prefill(tiny("llama"), torch.tensor(prompt(200)), EVERYTHING)
     grouped = shared_prefill("llama", 200)
     close(repeated.logits, grouped.logits)

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from baselines.full import FullKV
 from echokv import EchoKV, Prefill, UsageError, decode, prefill
 from echokv.graphs import check_graphs
-from echokv.prefill import refuse_model
+from echokv.prefilling import refuse_model
 from tests.models import VOCAB, prompt, randomise
 
 POSITIONS = 64

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from jinja2 import TemplateError
+
 from eval.console.errors import UserError, nearest
 from eval.inputs.tokens import Text, control_spans
 
@@ -145,7 +147,12 @@ def _in_template(prompt: Text, tokenizer: Any, options: Mapping[str, Any]) -> Te
 
     def rendered(content: str) -> str:
         turn = [{"role": "user", "content": content}]
-        return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, **options))
+        try:
+            return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True, **options))
+        except (ValueError, TypeError, TemplateError) as error:  # no default among several, and what one may raise
+            own = tokenizer.chat_template
+            why = f"of {', '.join(own)} none is the default" if isinstance(own, dict) else " ".join(str(error).split())
+            raise UserError(f"the chat template cannot be used ({why}): use preset.chat=none, or mend it") from error
 
     text = rendered(prompt.content)
     if prompt.plain == (0, 0):

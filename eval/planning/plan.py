@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from echokv import Needs, Press
 from eval.console.errors import UserError
 from eval.console.foreign import blamed
 from eval.inputs.examples import Data
@@ -17,6 +16,9 @@ from eval.planning.data import read
 from eval.planning.policies import Given, Policy, policies
 from eval.planning.settings import Model, Preset, Settings
 from eval.planning.weights import Weights, weights
+
+if TYPE_CHECKING:
+    from echokv import Needs, Press
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,8 @@ def _store(
 
 def union_of_needs(some: Sequence[Cell]) -> Needs:
     """What one prefill must record to serve all of these cells."""
+    from echokv import Needs  # with torch, which a plan of stored answers need not wait for
+
     needs = Needs()
     for cell in some:
         with blamed(f"method {cell.method}"):

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -147,6 +148,23 @@ def test_what_is_known_is_kept_until_a_file_changes(
     for name in [name for name in sys.modules if name.startswith("own_press")]:
         del sys.modules[name]
     assert one().fields["window"] == 7
+
+
+STORED = """
+import sys
+sys.argv = ["run.py", *sys.argv[1:]]
+import run
+status = run.main()
+print(status, "torch" in sys.modules, "transformers" in sys.modules, file=sys.stderr)
+"""
+
+
+def test_a_run_whose_answers_are_stored_needs_no_torch(tiny_settings: list[str]) -> None:
+    some = [*tiny_settings, "subset=syn_fact", "method=[full,snapkv,echokv]"]
+    for begins in ("0 of 6", "6 of 6"):
+        done = subprocess.run([sys.executable, "-c", STORED, *some], cwd=digests.ROOT, capture_output=True, text=True)
+        assert f"{begins} answers are stored" in done.stderr
+    assert done.stderr.splitlines()[-1] == "0 False False"
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"key": 1, "value": 2}', None])
