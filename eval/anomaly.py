@@ -88,7 +88,7 @@ def compare(chosen: argparse.Namespace) -> Square:
         UserError: answers of a corner are missing, and as `eval.tables.collect`.
     """
     where = {"method.name": "full"} | dict(map(setting, chosen.where))
-    runs = collect.find(chosen.results, chosen.data, chosen.model or "qwen", where)
+    runs = collect.find(chosen.results, chosen.data or "longbench", chosen.model or "qwen", where)
     names = list(subsets.expand(chosen.subset)) if chosen.subset else None
     answers = {}
     for corner in CORNERS:

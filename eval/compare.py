@@ -14,15 +14,18 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from eval.console.errors import Parser, command
+from eval.console.errors import Parser, UserError, command, nearest
 from eval.inputs import subsets
+from eval.report import groups
+from eval.report.groups import Group
 from eval.scoring import statistics
 from eval.tables import cells, gates, paper
 from eval.tables.build import describe, model_name
 from eval.tables.naming import Name, title
-from eval.tables.options import Selected, check_against, options, select
+from eval.tables.options import Selected, check_against, options, select, setting, taken
 
 POWER, ALPHA = 0.8, 0.05
+OPTIONS = ("results", "model", "data", "preset", "subset", "where", "edit", "against")
 
 
 @dataclass(frozen=True)
@@ -114,19 +117,43 @@ def difference_table(compared: pd.DataFrame) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
     parser = Parser(prog="python -m eval.compare", description="Paired differences of methods.")
+    parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="the options in another form")
     options(parser)
-    return command(parser, arguments, lambda chosen: print(_report(chosen)))
+    return command(parser, arguments, _print)
 
 
-def _report(chosen: argparse.Namespace) -> str:
-    selected = select(chosen, "mistral")
+def _print(chosen: argparse.Namespace) -> None:
+    """Compare the methods of each table that the options name; what makes none is told in its place."""
+    if left := taken(chosen, OPTIONS):
+        raise UserError(f"{left[0].partition('=')[0]!r} is no setting of this command{nearest(left[0], OPTIONS)}")
+    asked = {"data": chosen.data, "model": chosen.model, "preset": chosen.preset}
+    some = [
+        group
+        for group in groups.find(chosen.results, where=dict(map(setting, chosen.where)))
+        if all(value in (None, getattr(group, name)) for name, value in asked.items())
+    ]
+    if not some:
+        raise UserError(f"no such answers in {chosen.results}: check --data, --model, --preset and --where")
+    for group in some:
+        try:
+            print(_report(argparse.Namespace(**{**vars(chosen), "preset": group.preset}), group))
+        except UserError as error:
+            if len(some) == 1:
+                raise
+            print(f"{' '.join([group.data, group.model, group.preset, *group.apart])}: {error}")
+        print()
+
+
+def _report(chosen: argparse.Namespace, group: Group) -> str:
+    selected = select(chosen, group.runs)
     scored, tasks = selected.scored, selected.tasks
     rows = {str(run.name): run.name for run in selected.answers.runs}
     check_against(chosen.against, rows.values(), default=False)
     compared = cells.cells(scored, tasks, chosen.against)
     whose = model_name(selected.answers.runs[0])
     lines = [
-        f"Each method minus {rows[chosen.against].title} on the same examples. {describe(compared, selected)}.",
+        f"Each method minus {rows[chosen.against].title} on the same examples. "
+        f"{describe(compared, selected, group.apart)}.",
         *gates.other_limit(compared, selected.answers.runs),
         *gates.control_text(selected.scored, selected.answers.runs),
         "Intervals by bootstrap, too narrow where n is below about 20. p: sign-flip test; Holm: corrected for all",

@@ -26,7 +26,7 @@ from eval.keeping.selections import FINAL, Step
 from eval.report import groups
 from eval.report.shading import key, shaded
 from eval.tables import collect, layout
-from eval.tables.build import build
+from eval.tables.build import TABLES, build
 from eval.tables.collect import Run
 from eval.tables.options import setting
 
@@ -177,7 +177,7 @@ def tables_of(chosen: argparse.Namespace, console: Console) -> None:
         if any(value not in (None, getattr(group, name)) for name, value in asked.items()):
             continue
         selected = groups.select(group, chosen.results, None)
-        made, _ = build("table3", selected, "laq", not chosen.no_errors, group.apart)
+        made, _ = build("table3", TABLES["table3"], selected, "laq", not chosen.no_errors, group.apart)
         name = f"{group.data} {group.model} {group.preset}"
         print_table(replace(made, name=name), console)
         shown += 1

@@ -53,14 +53,22 @@ class Group:
         return "-".join(filter(None, [self.data, self.model, _safe(self.preset), differing]))
 
 
-def find(results: Path, required: bool = True) -> list[Group]:
+def find(results: Path, required: bool = True, where: Mapping[str, str] | None = None) -> list[Group]:
     """Return the groups of all runs that have an answer, by data, model and preset.
+
+    where: only runs with these settings, as `eval.tables.collect.find`; of several models those that have such runs.
 
     Raises:
         UserError: no answers although they are required, or a folder of answers that cannot be read.
     """
     models = sorted({manifest.parent.parent for manifest in results.glob("*/*/*/manifest.json")})
-    found = [group for model in models for group in _of_model(results, model.parent.name, model.name)]
+    found: list[Group] = []
+    for model in models:
+        try:
+            found += _of_model(results, model.parent.name, model.name, where)
+        except UserError:
+            if not where or len(models) == 1:
+                raise
     if required and not found:
         raise UserError(f"no answers in {results}: run python run.py first, or name another folder with --results")
     return found
@@ -77,9 +85,9 @@ def select(group: Group, results: Path, edit: Edit | None) -> Selected:
     return Selected(answers, scored, cells.columns(scored))
 
 
-def _of_model(results: Path, data: str, model: str) -> Iterator[Group]:
+def _of_model(results: Path, data: str, model: str, where: Mapping[str, str] | None) -> Iterator[Group]:
     together: dict[str, dict[str, list[Run]]] = {}
-    for run in collect.find(results, data, model):
+    for run in collect.find(results, data, model, where):
         alike = digest(_shared(run))
         for preset in _presets(run):
             together.setdefault(preset, {}).setdefault(alike, []).append(run)

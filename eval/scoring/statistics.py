@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import norm
 
 Values = Float[np.ndarray, " n"]
 Strata = Sequence[Values]
@@ -115,7 +115,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 def detectable(error: float, power: float = 0.8, alpha: float = 0.05) -> float:
     """Return the smallest true difference that a two-sided test finds with this power, given its standard error."""
-    return float(norm.ppf(1 - alpha / 2) + norm.ppf(power)) * error
+    return (NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)) * error
 
 
 def times_needed(effect: float, error: float, power: float = 0.8, alpha: float = 0.05) -> float:

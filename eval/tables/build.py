@@ -23,6 +23,7 @@ class Definition:
     methods: tuple[str, ...] | None  # None: all that were run, without the components of Table 5
     budgets: tuple[int, ...] | None
     shown: tuple[str, ...] | None  # tasks with a column; None: all
+    components: bool = False  # whether all methods are those of Table 5 too
 
 
 MARKS = "Bold and underline: best and second best of each budget, FullKV apart."
@@ -36,6 +37,7 @@ TABLES = {
 
 def build(
     name: str,
+    definition: Definition,
     selected: Selected,
     against: str,
     errors: bool,
@@ -50,7 +52,6 @@ def build(
     Raises:
         UserError: none of the table's methods was run.
     """
-    definition = TABLES[name]
     answers = restricted(selected.scored, definition)
     everything = cells.cells(answers, selected.tasks, against)
     present = set(everything["subset"])
@@ -108,7 +109,7 @@ def restricted(answers: pd.DataFrame, definition: Definition) -> pd.DataFrame:
     Raises:
         UserError: there are none.
     """
-    wanted = ~answers["method"].isin(COMPONENTS)
+    wanted = ~answers["method"].isin(() if definition.components else COMPONENTS)
     if definition.methods is not None:
         wanted = answers["method"].isin(definition.methods)
     if definition.budgets is not None:

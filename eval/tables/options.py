@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 
 from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
+from eval.scoring.metrics import Edit
 from eval.tables import cells, collect
-from eval.tables.collect import Answers
+from eval.tables.collect import Answers, Run
 from eval.tables.naming import Name
 from eval.tables.presets import edit_of
 
+RESULTS = Path("results")
 AGAINST = "laq"  # what methods are compared with unless --against says otherwise
 
 
@@ -30,26 +33,56 @@ class Selected:
 
 def options(parser: argparse.ArgumentParser, against: bool = True) -> None:
     """Add the options by which answers are chosen and scored."""
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored answers")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the stored answers")
     parser.add_argument("--model", help="label of the model, such as smollm2")
-    parser.add_argument("--data", default="longbench", help="source of the records: longbench, jsonl or synthetic")
+    parser.add_argument("--data", help="source of the records: longbench, jsonl or synthetic")
     parser.add_argument("--subset", nargs="+", help="only these subsets or groups of subsets")
     parser.add_argument("--preset", help="only answers made under this preset")
     parser.add_argument("--where", nargs="+", default=[], metavar="NAME=VALUE", help="only runs with these settings")
-    parser.add_argument("--edit", choices=("difflib", "levenshtein"), help="edit similarity (default: the preset's)")
+    parser.add_argument("--edit", choices=get_args(Edit), help="edit similarity (default: the preset's)")
     if against:
         parser.add_argument("--against", default=AGAINST, help="method of the paired differences")
 
 
-def select(chosen: argparse.Namespace, model: str) -> Selected:
-    """Read and score the answers that the options name.
+def taken(chosen: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    """Set the options `names` that are given as NAME=VALUE, and return the other words.
+
+    Raises:
+        UserError: a word is no NAME=VALUE, or the value of a switch is neither true nor false.
+    """
+    left, known = [], set(names)
+    for word in chosen.settings:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise UserError(f"{word!r}: write NAME=VALUE, such as against=snapkv")
+        if name not in known:
+            left.append(word)
+        elif isinstance(getattr(chosen, name), bool):
+            if value.lower() not in ("true", "false"):
+                raise UserError(f"{name} is {value!r}; give true or false")
+            setattr(chosen, name, value.lower() == "true")
+        elif name in ("subset", "where"):
+            setattr(chosen, name, value.strip("[]").split(","))
+        elif name == "edit" and value not in get_args(Edit):
+            raise UserError(f"edit is {value!r}; use {' or '.join(get_args(Edit))}")
+        else:
+            setattr(chosen, name, Path(value) if name == "results" else value)
+    return left
+
+
+def found(chosen: argparse.Namespace, model: str) -> list[Run]:
+    """The runs in a folder of results that the options name. Raises UserError as `eval.tables.collect.find`."""
+    where = dict(setting(text) for text in chosen.where)
+    return collect.find(chosen.results, chosen.data or "longbench", chosen.model or model, where)
+
+
+def select(chosen: argparse.Namespace, runs: Sequence[Run]) -> Selected:
+    """Read and score the answers of some runs that the options name.
 
     Raises:
         UserError: as `eval.tables.collect`, and for an unknown subset, method or malformed option.
     """
-    where = dict(setting(text) for text in chosen.where)
     names = list(subsets.expand(chosen.subset)) if chosen.subset else None
-    runs = collect.find(chosen.results, chosen.data, chosen.model or model, where)
     answers = collect.answers(runs, chosen.preset, names)
     scored = cells.scored(answers.frame, chosen.edit or edit_of(answers.preset), chosen.results / "scores")
     check_against(getattr(chosen, "against", AGAINST), (run.name for run in answers.runs))

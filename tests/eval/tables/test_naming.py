@@ -128,7 +128,7 @@ def test_every_command_shows_both_values_of_a_field(variants: Path, capsys: pyte
 def test_the_reports_data_have_a_row_of_each(variants: Path) -> None:
     (group,) = groups.find(variants)
     selected = groups.select(group, variants, None)
-    table = numbers.table(group, selected)
+    table = numbers.table(group, selected, numbers.cells_of(selected))
     rows = {row["cell"]: row for row in table["rows"]}
     assert [row["title"] for row in rows.values() if row["budget"] == 256] == ["EchoKV (steps=4)", "EchoKV (steps=16)"]
     assert {row["method"] for row in rows.values()} == {"laq", "echokv steps=4", "echokv steps=16"}

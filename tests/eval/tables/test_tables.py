@@ -123,7 +123,8 @@ def test_records_that_spell_control_tokens_are_counted(tmp_path: Path, capsys: p
         assert show.main(["--results", str(results), "--width", "300"]) == 0
         assert (said in capsys.readouterr().out) is (taken is not None)
         (group,) = groups.find(results)
-        assert (said in numbers.table(group, groups.select(group, results, None))["notes"]) is (taken is not None)
+        selected = groups.select(group, results, None)
+        assert (said in numbers.table(group, selected, numbers.cells_of(selected))["notes"]) is (taken is not None)
 
 
 def test_another_prompt_limit_than_the_papers_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +142,8 @@ def test_another_prompt_limit_than_the_papers_is_named(tmp_path: Path, capsys: p
         assert show.main(["--results", str(results), "--width", "200"]) == 0
         assert (said in capsys.readouterr().out) is expected
         (group,) = groups.find(results)
-        assert (said in numbers.table(group, groups.select(group, results, None))["notes"]) is expected
+        selected = groups.select(group, results, None)
+        assert (said in numbers.table(group, selected, numbers.cells_of(selected))["notes"]) is expected
 
 
 def test_scores_by_length_are_longbench_es(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
