@@ -1,13 +1,13 @@
 """StreamingLLM: attention sinks and the most recent tokens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from echokv.prefilling import Prefill
 from echokv.press import Press
+from echokv.selection import Selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,8 @@ class StreamingLLM(Press):
     def least_budget(self) -> int:
         return self.n_sink + 1
 
-    def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
+    def choose(self, prefill: Prefill, budgets: Sequence[int]) -> list[Selection]:
         heads = prefill.groups if self.granularity == "kv_head" else prefill.heads
-        scores = torch.arange(prefill.length, dtype=torch.float64)
-        scores[: self.n_sink] = torch.inf
-        return [scores.expand(heads, prefill.length).to(keys.device) for keys in prefill.keys]
+        tokens = torch.arange(prefill.length, device=prefill.logits.device)
+        ends = [torch.cat([tokens[: self.n_sink], tokens[self.n_sink - budget :]]) for budget in budgets]
+        return [Selection.of([kept.expand(heads, -1)] * prefill.layers, prefill.length) for kept in ends]

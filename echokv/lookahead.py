@@ -183,11 +183,8 @@ class Lookahead(Press):
 
     def _final(self, joint: Float[Tensor, "H n D"], layer: int, prefill: Prefill) -> Float[Tensor, "heads L"]:
         length, n = prefill.length, joint.shape[1]
-        if self.mask == "official":
-            visible = torch.arange(length - n + 1, length + 1).clamp(min=1)
-        else:
-            ahead = torch.full((n - self.stage2_window,), length)
-            visible = torch.cat([torch.arange(length - self.stage2_window + 1, length + 1), ahead])
+        causal = n if self.mask == "official" else self.stage2_window  # so many of the queries do not see all
+        visible = (torch.arange(n, device=joint.device) + length - causal + 1).clamp(min=1, max=length)
         mass = attention_mass(joint, prefill.keys[layer], prefill.scaling, visible, self.precision)
         before = length - self.stage2_window
         scores = pool(self.by_head(mass[:, :before], prefill), self.kernel, self.pooling)

@@ -105,14 +105,22 @@ class Press:
                 made[budget] = Selection.everything(prefill.layers, prefill.groups, prefill.length)
             else:
                 scopes.setdefault(self.scope(budget), []).append(budget)
-        for scope, sharing in scopes.items():
-            scores = yield from ahead(self.score(prefill, None if scope is None else sharing[0]))
-            _check_scores(self, scores, prefill)
-            keeps = [self.head_budgets(scores, budget, prefill) for budget in sharing]
-            for keep in keeps:
-                _check_heads(self, keep, prefill)
-            made.update(zip(sharing, cut(scores, keeps), strict=True))
+        for sharing in scopes.values():
+            chosen = yield from ahead(self.choose(prefill, sharing))
+            made.update(zip(sharing, chosen, strict=True))
         return [made[budget] for budget in asked]
+
+    def choose(self, prefill: Prefill, budgets: Sequence[int]) -> list[Selection] | Ahead[list[Selection]]:
+        """Selections at budgets below the prompt's length that share their scores: the tokens of the highest.
+
+        A policy that needs no scores writes this instead of `score`.
+        """
+        scores = yield from ahead(self.score(prefill, None if self.scope(budgets[0]) is None else budgets[0]))
+        _check_scores(self, scores, prefill)
+        keeps = [self.head_budgets(scores, budget, prefill) for budget in budgets]
+        for keep in keeps:
+            _check_heads(self, keep, prefill)
+        return cut(scores, keeps)
 
     def check(self, budget: int | None) -> int:
         """Return the budget. Raises UsageError if the method has no meaning at it."""
@@ -139,10 +147,10 @@ class Press:
         Each window query sees the keys up to its own position (SnapKV, Li et al. 2024, section 4).
         """
         before = prefill.length - window
-        visible = torch.arange(before + 1, prefill.length + 1)
         scores = []
         for layer, keys in enumerate(prefill.keys):
             queries = prefill.last_queries(layer, window)
+            visible = torch.arange(before + 1, prefill.length + 1, device=keys.device)
             mass = attention_mass(queries, keys, prefill.scaling, visible, self.precision)[:, :before]
             scores.append(protect(pool(self.by_head(mass, prefill), kernel, pooling), window))
         return scores

@@ -45,7 +45,8 @@ def attention_mass(
 
     Query head h reads KV head h // (H // G). The softmax runs over the L keys given.
 
-    visible: how many of the keys, counted from the first, each query sees; None is all. Must not be 0.
+    visible: how many of the keys, counted from the first, each query sees: at least one, and all but the last n. None
+        is all.
     precision: "legacy" rounds logits, probabilities and their sum to the model's dtype, as the public
         implementations of SnapKV and its descendants do; "float32" rounds nothing (float64 for a float64 model).
     """
@@ -64,18 +65,18 @@ def attention_mass(
             logits = products(grouped[some], keys[some], scaling, dtype)
         logits = logits.view(-1, n, length)
         if visible is not None:
-            _hide(logits, visible)
+            _hide(logits, visible.to(logits.device), n)
         weights = torch.softmax(logits, dim=-1, dtype=accumulator(dtype)).to(dtype)
         mass[some.start * per_group : some.stop * per_group] = weights.sum(dim=1)
     return mass.to(accumulator(dtype))
 
 
-def _hide(logits: Float[Tensor, "... heads n L"], visible: Int[Tensor, "... n"]) -> None:
-    """Give -inf, in place, to the keys that a query does not see; they all lie at the end."""
+def _hide(logits: Float[Tensor, "... heads n L"], visible: Int[Tensor, "... n"], last: int) -> None:
+    """Give -inf, in place, to the keys that a query does not see; they are among the last ones, so many."""
     length = logits.shape[-1]
-    first = int(visible.min())
+    first = max(0, length - last)
     columns = torch.arange(first, length, device=logits.device)
-    logits[..., first:].masked_fill_(columns >= visible.to(logits.device)[..., None], -torch.inf)
+    logits[..., first:].masked_fill_(columns >= visible[..., None], -torch.inf)
 
 
 def column_sums(
@@ -124,8 +125,8 @@ def _causal_sums(
     by_piece = queries.view(heads, pieces, own, dim).transpose(0, 1).reshape(pieces, heads * own, dim)
     logits = space[: heads * n * length].view(pieces, heads * own, length)
     torch.bmm(by_piece, keys.T.expand(pieces, dim, length), out=logits)
-    visible = torch.arange(length - n + 1, length + 1)
-    _hide(logits.view(pieces, heads, own, length), visible.view(pieces, 1, own))
+    visible = torch.arange(length - n + 1, length + 1, device=keys.device)
+    _hide(logits.view(pieces, heads, own, length), visible.view(pieces, 1, own), n)
     torch.softmax(logits, dim=-1, out=logits)
     by_head = logits.view(pieces * heads, own, length)
     return (logits.new_ones(pieces * heads, 1, own) @ by_head).view(pieces, heads, length).sum(dim=0)

@@ -100,7 +100,7 @@ def compare(press: Any, p: Prefill, budget: int, naive: twin.Result) -> None:
     """Assert that a press scores and selects as its twin, and selects what its own scores say."""
     selection = press.select(p, budget)
     assert as_lists(selection) == naive.kept
-    if p.length <= budget:
+    if p.length <= budget or type(press).score is Press.score:  # which has no scores
         return
     scores = press.scores(p, budget)
     for mine, other in zip(scores, naive.scores, strict=bool(naive.scores)):

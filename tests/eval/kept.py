@@ -16,11 +16,11 @@ LAYERS, HEADS = 3, 2
 
 
 def step(name: str, length: int, size: int, seed: int) -> Step:
-    """Some `size` of `length` tokens in each layer and head."""
+    """Some tokens in each layer and head: `size` of `length` in the first head, fewer in the others, at least one."""
     random = np.random.default_rng(seed)
     ranks = random.permuted(np.tile(np.arange(length), (LAYERS * HEADS, 1)), axis=1)
-    kept = np.sort(ranks[:, :size], axis=1).reshape(LAYERS, HEADS, size)
-    return Step(name, length, tuple(kept))
+    kept = [np.sort(row[: max(1, size - place % HEADS)]) for place, row in enumerate(ranks)]
+    return Step(name, length, tuple(kept[first : first + HEADS] for first in range(0, LAYERS * HEADS, HEADS)))
 
 
 def write(
