@@ -170,7 +170,7 @@
       formatter: (cell) => document.createTextNode(cell.getValue() || "\u2013")};
     const made = report.grid(place, {
       layout: narrow ? "fitData" : "fitDataTable", data: own.rows, reactiveData: false,
-      columns: narrow ? [{...method, width: METHOD + room - fitting * width}, average, ...flat] : [{...method, maxWidth: 1.5 * METHOD}, budget, ...groups, average],
+      columns: narrow ? [{...method, width: METHOD + room - fitting * width}, average, ...flat] : [{...method, width: Math.min(1.5 * METHOD, 9 * Math.max(...table.rows.map((row) => row.title.length)) + 34)}, budget, ...groups, average],
       ...(narrow && {groupBy: "budget", groupToggleElement: false, groupHeader: (value) =>
         el("span", {class: "budget"}, value ? `budget ${value}` : "without a budget")}),
       rowFormatter: (row) => {
