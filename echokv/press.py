@@ -155,11 +155,17 @@ class Press:
             scores.append(protect(pool(self.by_head(mass, prefill), kernel, pooling), window))
         return scores
 
-    def at_least(self, field: str, least: int) -> None:
+    def at_least(self, field: str, least: float) -> None:
         """Raise UsageError if the field is below a limit."""
         value = getattr(self, field)
         if value < least:
             raise UsageError(f"{type(self).__name__}.{field} is {value}; it must be at least {least}")
+
+    def at_most(self, field: str, most: float) -> None:
+        """Raise UsageError if the field is above a limit."""
+        value = getattr(self, field)
+        if value > most:
+            raise UsageError(f"{type(self).__name__}.{field} is {value}; it must be at most {most}")
 
     def odd(self, field: str) -> None:
         """Raise UsageError unless the field is odd and positive: an even kernel has no middle."""

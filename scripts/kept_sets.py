@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from baselines.chunkkv import ChunkKV  # noqa: E402
+from baselines.critical_snapkv import CriticalSnapKV  # noqa: E402
 from baselines.expected_attention import ExpectedAttention  # noqa: E402
 from baselines.keydiff import KeyDiff  # noqa: E402
 from baselines.knorm import Knorm  # noqa: E402
@@ -61,6 +62,12 @@ PAIRS = {
     "keydiff": Pair(KeyDiff(), "KeyDiffPress", {}),
     "knorm": Pair(Knorm(), "KnormPress", {}),
     "lagkv": Pair(LagKV(lag=32), "LagKVPress", {"n_sink": 4, "lag_size": 32}),
+    "critical_snapkv": Pair(
+        CriticalSnapKV(window=32, kernel=5, pooling="avg", counts="budget"),
+        "CriticalKVPress",
+        {"press": {"window_size": 32, "kernel_size": 5}},
+        inner="SnapKVPress",
+    ),
     "expected_attention": Pair(ExpectedAttention(), "ExpectedAttentionPress", {}),
     "chunkkv": Pair(
         ChunkKV(window=40, chunk=20),
@@ -117,7 +124,7 @@ def compared(options: argparse.Namespace) -> dict[str, Counter[str]]:
 
 def judged(press: Press, filled: Prefill, budget: int, theirs: list[list[list[int]]]) -> Iterator[str]:
     """Judge every layer and head of one choice."""
-    ours = press.select(filled, budget).indices
+    ours = press.select(filled, budget).positions()
     for scores, own, other in zip(press.scores(filled, budget), ours, theirs, strict=True):
         for head in range(len(own)):
             yield judge(own[head].tolist(), other[head], scores[head])

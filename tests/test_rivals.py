@@ -9,11 +9,13 @@ import torch
 
 from baselines.cake import CAKE, allot
 from baselines.chunkkv import ChunkKV
+from baselines.critical_snapkv import CriticalSnapKV
 from baselines.expected_attention import ExpectedAttention
 from baselines.keydiff import KeyDiff
 from baselines.knorm import Knorm
 from baselines.lagkv import LagKV
 from baselines.random import Random
+from baselines.snapkv import SnapKV
 from baselines.tova import TOVA
 from echokv import Lookahead, UsageError
 from echokv.selection import top_k
@@ -33,6 +35,11 @@ RIVALS = {
     "expected": Policy(ExpectedAttention, twin_rivals.expected_attention, {"future": 16}),
     "expected_epsilon": Policy(
         ExpectedAttention, twin_rivals.expected_attention, {"n_sink": 0, "epsilon": 0.02, "future": 3}
+    ),
+    "critical": Policy(CriticalSnapKV, twin_rivals.critical_snapkv, {}),
+    "critical_budget": Policy(CriticalSnapKV, twin_rivals.critical_snapkv, {"counts": "budget", "window": 8}),
+    "critical_second": Policy(
+        CriticalSnapKV, twin_rivals.critical_snapkv, {"first": 0.0, "pooling": "avg", "kernel": 5, "epsilon": 0.01}
     ),
     "cake": Policy(CAKE, twin_rivals.cake, {"window": 8}),
     "cake_taus": Policy(CAKE, twin_rivals.cake, {"window": 4, "tau1": 1.6, "tau2": 0.6, "gamma": 5.0, "kernel": 1}),
@@ -198,6 +205,16 @@ def test_moments_are_those_of_the_queries_before_rope() -> None:
 def test_moments_that_were_not_recorded_are_told() -> None:
     with pytest.raises(UsageError, match=r"Needs\(moments=frozenset\(\{7\}\)\)"):
         ExpectedAttention(n_sink=7).select(shared_prefill("llama", 150), BUDGET)
+
+
+def test_two_stages_by_hand() -> None:
+    scores = twin_rivals.critical([8, 4, 2, 1], [1, 1, 5, 20], rows=1, sure=1, epsilon=1e-4)
+    assert scores == [torch.inf, pytest.approx(4.0001), pytest.approx(10.0005), pytest.approx(20.002)]
+
+
+def test_critical_with_a_whole_first_stage_is_snapkv() -> None:
+    p = shared_prefill("qwen2", 150)
+    assert as_lists(CriticalSnapKV(first=1.0).select(p, BUDGET)) == as_lists(SnapKV().select(p, BUDGET))
 
 
 def test_all_heads_of_tova_and_chunkkv_keep_the_same() -> None:

@@ -3,14 +3,15 @@
 As in twin.py each is a function of the prompt's `Trace`, the budget and the fields of the press.
 """
 
+from collections.abc import Sequence
 from math import exp, inf, log, sqrt
 from statistics import fmean, stdev, variance
 
 import torch
 from torch import Tensor
 
-from tests.twin import Result, Scores, everything, keep, pool, top, uniform
-from tests.twin_model import Trace, rotate
+from tests.twin import Result, Scores, everything, keep, pool, top, uniform, window_score
+from tests.twin_model import Trace, forward, rotate
 
 
 def for_heads(prompt: Trace, scores: Scores, granularity: str) -> Scores:
@@ -214,3 +215,64 @@ def expected_attention(
             ]
         )
     return uniform(scores, budget)
+
+
+def dapq(
+    prompt: Trace, budget: int, ids: Sequence[int], *, denominator: str = "visible", weights: str = "sum",
+    pooling: str = "none", kernel: int = 7, window: int = 0, granularity: str = "kv_head",
+) -> Result:  # fmt: skip
+    """ids: the probe's. Each of its tokens sees the prompt, the probe before it and itself."""
+    if prompt.length <= budget:
+        return Result(everything(prompt))
+    length, after, scores = prompt.length, forward(prompt.model, ids, prompt), []
+    for queries, keys, prompt_keys in zip(after.queries, after.keys, prompt.keys, strict=True):
+        heads = []
+        for head, own in enumerate(queries):
+            k = keys[head // (len(queries) // len(keys))]
+            total = [0.0] * length
+            for place in range(len(ids)) if weights == "sum" else [len(ids) - 1]:
+                end = length + place + 1 if denominator == "visible" else length
+                row = softmax([float(own[place] @ k[i]) / sqrt(k.shape[1]) for i in range(end)])
+                total = [a + b for a, b in zip(total, row[:length], strict=True)]
+            heads.append(total)
+        ratio = len(heads) // len(prompt_keys)
+        if granularity == "kv_head":
+            groups = [heads[group * ratio : (group + 1) * ratio] for group in range(len(prompt_keys))]
+            heads = [[sum(column) for column in zip(*group, strict=True)] for group in groups]
+        free = length - window
+        scores.append([pool(head[:free], pooling, kernel) + [inf] * window for head in heads])
+    return uniform(scores, budget)
+
+
+def critical_snapkv(
+    prompt: Trace, budget: int, *, window: int = 32, kernel: int = 7, pooling: str = "max", first: float = 0.5,
+    epsilon: float = 1e-4, counts: str = "free", granularity: str = "kv_head",
+) -> Result:  # fmt: skip
+    if prompt.length <= budget:
+        return Result(everything(prompt))
+    free, scores = prompt.length - window, []
+    sure = int(first * (budget - window)) if counts == "free" else max(0, int(first * budget) - window)
+    sums = window_score(prompt, window, granularity, pooling, kernel)
+    for layer, (heads, values) in enumerate(zip(sums, prompt.values, strict=True)):
+        weight = prompt.model.model.layers[layer].self_attn.o_proj.weight
+        dim, count = values.shape[-1], len(prompt.queries[layer])
+        ratio = count // len(values)
+        parts = [weight[:, head * dim : (head + 1) * dim] for head in range(count)]
+        norms = [[float((part @ value).abs().sum()) for value in values[h // ratio]] for h, part in enumerate(parts)]
+        if granularity == "kv_head":
+            norms = [
+                [fmean(c) for c in zip(*norms[g * ratio : (g + 1) * ratio], strict=True)] for g in range(len(values))
+            ]
+        rows = []
+        for sums_of_head, norm in zip(heads, norms, strict=True):
+            rows.append(
+                critical(sums_of_head[:free], norm, window * count // len(heads), sure, epsilon) + [inf] * window
+            )
+        scores.append(rows)
+    return uniform(scores, budget)
+
+
+def critical(sums: list[float], norms: list[float], rows: int, sure: int, epsilon: float) -> list[float]:
+    """The scores of both stages: infinite for those that the first keeps."""
+    kept = top(sums, sure)
+    return [inf if i in kept else (one / rows + epsilon) * norms[i] for i, one in enumerate(sums)]

@@ -1,0 +1,59 @@
+"""Tokens that are run against a prefill and leave nothing: what their queries would look at."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from echokv.attention import forward
+from echokv.errors import UsageError
+from echokv.prefilling import Prefill
+
+# Given a layer, the probe's queries [H, n, D] and its own keys [G, n, D].
+Look = Callable[[int, Float[Tensor, "H n D"], Float[Tensor, "G n D"]], None]
+
+
+@dataclass
+class _Probe:
+    """Attention of n tokens that follow the first `seen` tokens of a prefill, and see each other causally."""
+
+    prefill: Prefill
+    seen: int
+    look: Look
+    masks: dict[torch.device, Tensor] = field(default_factory=dict)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        self.look(layer, query[0], key[0])
+        keys = torch.cat([self.prefill.keys[layer][None, :, : self.seen], key], dim=2)
+        values = torch.cat([self.prefill.values[layer][None, :, : self.seen], value], dim=2)
+        if query.device not in self.masks:
+            n = query.shape[2]
+            mask = torch.ones(n, self.seen + n, dtype=torch.bool, device=query.device)
+            self.masks[query.device] = mask.tril(self.seen)
+        shared, mask = query.shape[1] // key.shape[1], self.masks[query.device]
+        if query.is_cuda:  # where no kernel that takes a mask takes grouped queries without an L x L matrix
+            keys, values, shared = keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1), 1
+        out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling, enable_gqa=shared > 1)
+        return out.transpose(1, 2)
+
+
+def probe(prefill: Prefill, ids: Sequence[int], look: Look, seen: int | None = None, start: int | None = None) -> None:
+    """Run tokens behind a prefill's first `seen` tokens and show `look` their post-RoPE queries and keys by layer.
+
+    ids: token ids. seen: the whole prompt by default. start: position of the first of them, `seen` by default.
+
+    Raises UsageError for tokens beyond the model's positions.
+    """
+    seen = prefill.length if seen is None else seen
+    start = seen if start is None else start
+    limit = prefill.model.config.max_position_embeddings
+    if start + len(ids) > limit:
+        raise UsageError(
+            f"a probe of {len(ids)} tokens behind {start} exceeds the model's {limit} positions: shorten the prompt"
+        )
+    device = prefill.model.device
+    positions = torch.arange(start, start + len(ids), device=device)
+    forward(prefill.model, torch.tensor([list(ids)], device=device), positions[None], _Probe(prefill, seen, look))
