@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from echokv.errors import UsageError
 
 if TYPE_CHECKING:
+    from echokv.compressing import Compressed, compress
     from echokv.decoding import advance, decode, decode_rows
     from echokv.lookahead import EchoKV, Lookahead, Round
     from echokv.models import load_model, load_tokenizer
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from echokv.session import Session, Stretch
 
 __all__ = [
+    "Compressed",
     "EchoKV",
     "Lookahead",
     "Needs",
@@ -26,6 +28,7 @@ __all__ = [
     "Stretch",
     "UsageError",
     "advance",
+    "compress",
     "decode",
     "decode_rows",
     "load_model",
@@ -34,6 +37,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Compressed": "compressing",
     "EchoKV": "lookahead",
     "Lookahead": "lookahead",
     "Needs": "prefilling",
@@ -44,6 +48,7 @@ _HOMES = {
     "Session": "session",
     "Stretch": "session",
     "advance": "decoding",
+    "compress": "compressing",
     "decode": "decoding",
     "decode_rows": "decoding",
     "load_model": "models",

@@ -26,7 +26,7 @@ def advance(*stretches: Stretch, record: Callable[[Step], Step] | None = None) -
         raise UsageError("a session is given twice: open one for each row, Session(prefill, selection)")
     begun = [stretch for stretch in stretches if stretch.steps > 0]
     for one in begun:
-        check_reach(one.session.prefill.model.config, one.session.prefill.length + len(one.session.fed) + one.steps)
+        check_reach(one.session.prefill.model.config, one.session.prefill.end + len(one.session.fed) + one.steps)
     like = _alike(begun)
     active = {id(one.session): one for one in begun if id(one.session) not in like}
     if not active:

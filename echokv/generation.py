@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import LogitsProcessorList
 
 # Fields of transformers' GenerationConfig that change no token of one greedy answer whose length the caller gives.
-_WITHOUT_EFFECT = frozenset(
+WITHOUT_EFFECT = frozenset(
     (
         # lengths that the caller's own overrule
         "max_length", "max_new_tokens",
@@ -72,9 +72,9 @@ class Generation:
         Raises UsageError for a setting that changes greedy decoding and is not applied here, and for a wrong value.
         """
         settings = {name: value for name, value in config.to_dict().items() if not name.startswith("_")}
-        known = _APPLIED.keys() | _WITHOUT_EFFECT
+        known = _APPLIED.keys() | WITHOUT_EFFECT
         refused = [
-            f"{name}={settings[name]!r}" for name in sorted(settings.keys() - known) if _acts(name, settings[name])
+            f"{name}={settings[name]!r}" for name in sorted(settings.keys() - known) if acts(name, settings[name])
         ]
         if refused:
             raise UsageError(
@@ -161,7 +161,7 @@ class Ruled:
         )
 
 
-def _acts(name: str, value: Any) -> bool:
+def acts(name: str, value: Any) -> bool:
     return value is not None and value is not False and value not in ([], {}, *_NEUTRAL.get(name, ()))
 
 

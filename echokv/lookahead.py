@@ -158,10 +158,10 @@ class Lookahead(Press):
 
     def proposals(self, prefill: Prefill, layer: int) -> Float[Tensor, "H anchors*steps D"]:
         """The last `anchors` prompt queries, each rotated to the T positions after the prompt (Eq. 2)."""
-        positions = torch.arange(prefill.length, prefill.length + self.steps)
+        positions = torch.arange(prefill.end, prefill.end + self.steps)
         anchors = min(self.anchors, prefill.length)
         last = prefill.last_queries(layer, anchors)
-        sources = range(prefill.length - anchors, prefill.length)
+        sources = range(prefill.end - anchors, prefill.end)
         return torch.cat([prefill.rotate(last[:, i], source, positions) for i, source in enumerate(sources)], dim=1)
 
     def rescore(self, done: Round, prefill: Prefill) -> Scores | Ahead[Scores]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from echokv.attention import forward
 from echokv.errors import UsageError
 from echokv.generation import BARE, Generation
+from echokv.inputs import prompts
 from echokv.moments import Moments, moments
 from echokv.rotary import angles, rope_type
 from echokv.scores import accumulator, column_sums
@@ -46,7 +47,7 @@ class Prefill:
     moments: by the number of first tokens left out, per layer; see `query_moments`.
     sums_seconds, moments_seconds: how much of the prefill's time the column sums and the moments took.
     logits: [V] after the last prompt token, from the complete cache.
-    ids: [L], the prompt.
+    ids: [L], the prompt; with what was evicted since, where a cache goes on (`echokv.further`).
     stop_ids: tokens that end an answer; none of them may be one of its first `min_new_tokens` tokens.
     generation: how an answer's logits are changed before the most probable token is taken.
     """
@@ -66,6 +67,11 @@ class Prefill:
     sums_seconds: float = 0.0
     moments: dict[int, list[Moments]] = field(default_factory=dict)
     moments_seconds: float = 0.0
+
+    @property
+    def end(self) -> int:
+        """The position of the token that follows: how many there have been, evicted ones included."""
+        return len(self.ids)
 
     @property
     def layers(self) -> int:
@@ -205,7 +211,7 @@ def refuse_model(config: Any) -> None:
 
 def prefill(
     model: Any,
-    input_ids: Int[Tensor, "1 L"] | Int[Tensor, " L"],
+    input_ids: Any,
     needs: Needs | None = None,
     stop_ids: Iterable[int] | None = None,
     min_new_tokens: int = 0,
@@ -215,7 +221,7 @@ def prefill(
 
     model: a loaded transformers Llama, Mistral, Qwen2 or Qwen3 causal language model. Its attention kernel is
         used ("flash_attention_2", or else scaled_dot_product_attention) and its settings are left as they were.
-    input_ids: token ids, one prompt.
+    input_ids: token ids [L] or [1, L], or what a tokenizer returned; one prompt.
     needs: what to record; `press.needs`, or the union of several.
     stop_ids: token ids that end an answer; none by default.
     generation: how an answer's logits are changed; `Generation.of(model.generation_config)` is what `generate` does,
@@ -224,10 +230,11 @@ def prefill(
     Raises UsageError for an empty prompt, more than one prompt, a prompt longer than the model's positions,
     a model with other than full-attention layers, or activations that overflow.
     """
-    ids = input_ids.reshape(1, -1) if input_ids.dim() == 1 else input_ids
     refuse_model(model.config)
-    if ids.shape[0] != 1:
-        raise UsageError(f"{ids.shape[0]} prompts given: a prefill takes one")
+    given = prompts(input_ids)
+    if len(given) != 1:
+        raise UsageError(f"{len(given)} prompts given: a prefill takes one")
+    ids = given[0][None]
     length = ids.shape[1]
     limit = model.config.max_position_embeddings
     if not 0 < length <= limit:

@@ -35,7 +35,7 @@ class Rows:
         self.capacity = max(len(session.fed) for session in sessions) + room
         self.sessions, self.caches = caches(sessions, self.capacity)
         fed = [len(session.fed) for session in self.sessions]
-        ends = [[s.prefill.length + n] for s, n in zip(self.sessions, fed, strict=True)]
+        ends = [[s.prefill.end + n] for s, n in zip(self.sessions, fed, strict=True)]
         self.tokens = torch.tensor([[session.next_token] for session in self.sessions], device=device)
         self.positions = torch.tensor(ends, device=device)
         self.column = torch.tensor(fed, device=device)  # where in the tail the next token of each row goes

@@ -1,0 +1,75 @@
+"""A session whose tokens are chosen by a rule, and that takes tokens from outside: one row of what was compressed."""
+
+from collections.abc import Callable, Sequence
+from copy import copy
+
+from jaxtyping import Float
+from torch import Tensor
+
+from echokv.choosing import Rule
+from echokv.further import feed
+from echokv.prefilling import Needs, Prefill
+from echokv.selection import Selection
+from echokv.session import Session
+
+
+class Chosen(Session):
+    """A session whose tokens a rule chooses.
+
+    logits: after the token fed last. unfed: tokens that were generated and that the cache has not seen.
+    tell: called with each token.
+    """
+
+    def __init__(self, prefill: Prefill, selection: Selection, record: bool = True) -> None:
+        super().__init__(prefill, selection, record, bare=True)
+        self.logits: Float[Tensor, " V"] = prefill.logits
+        self.unfed: list[int] = []
+        self.rule: Rule | None = None
+        self.ended = False
+        self.tell: Callable[[int], None] | None = None
+
+    def begin(self, rule: Rule, tell: Callable[[int], None] | None) -> None:
+        """Choose the first token of an answer."""
+        self.rule, self.tell = rule, tell
+        self._next(self.logits)
+
+    def feed(self, logits: Float[Tensor, " V"], best: int) -> None:
+        self.fed.append(self.next_token)
+        self._next(logits)
+
+    def _next(self, logits: Float[Tensor, " V"]) -> None:
+        assert self.rule is not None
+        self.logits = logits
+        self.next_token = self.rule.choose(self.had, logits)
+        self.ended = self.rule.ends(self.had, self.next_token, logits)
+        if self.tell:
+            self.tell(self.next_token)
+
+    def close(self) -> None:
+        """End an answer, of which the cache has not seen the last token."""
+        self.unfed, self.rule, self.tell, self.logits = [self.next_token], None, None, self.logits.clone()
+
+    @property
+    def ends(self) -> int:
+        """The position of the token that follows those generated."""
+        return self.prefill.end + len(self.fed) + len(self.unfed)
+
+    @property
+    def stopped(self) -> bool:
+        return self.ended
+
+    def like(self, other: Session) -> bool:
+        return False  # what is drawn for one row is not drawn for another
+
+    def given(self, tokens: Sequence[int], needs: Needs) -> None:
+        """Take tokens from outside, after those that were generated, and keep of the queries what is needed."""
+        self.logits = feed(self, [*self.unfed, *tokens]).clone()
+        self.unfed = []
+        if not needs.column_sums:
+            self.queries = [part[:, max(0, part.shape[1] - needs.window) :].clone() for part in self.queries]
+
+    def same(self) -> "Chosen":
+        """A session in this state. What both hold they share: nothing of it is ever changed in place."""
+        made = copy(self)
+        made.fed, made.unfed, made.queries = list(self.fed), list(self.unfed), list(self.queries)
+        return made

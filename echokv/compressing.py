@@ -1,0 +1,239 @@
+"""EchoKV in a program of one's own: compress prompts, generate, go on."""
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from echokv.choosing import Rule, rule, settings
+from echokv.chosen import Chosen
+from echokv.decoding import advance
+from echokv.errors import UsageError
+from echokv.further import check_ids, check_positions, compact, evict
+from echokv.inputs import prompts, turns
+from echokv.prefilling import prefill
+from echokv.press import Press
+from echokv.session import Stretch
+
+
+class Compressed:
+    """Prompts whose caches a press has evicted from: what generates, takes further turns and answers questions.
+
+    Made by `compress`. model, press, budget, tokenizer: as given there. rows: one session a prompt.
+    finished: why each answer of the last `generate` ended: "stop" (an end token, stop string or criterion) or "length".
+    """
+
+    def __init__(self, model: Any, press: Press, budget: int | None, tokenizer: Any, rows: list[Chosen]) -> None:
+        self.model, self.press, self.budget, self.tokenizer, self.rows = model, press, budget, tokenizer, rows
+        self.finished: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def ids(self) -> list[list[int]]:
+        """All tokens of each prompt and what followed it, evicted ones included."""
+        return [[*row.had().tolist(), *row.unfed] for row in self.rows]
+
+    @property
+    def entries(self) -> list[int]:
+        """Stored (key, value) pairs of each row, summed over layers and KV heads."""
+        return [row.selection.entries + len(row.fed) * row.prefill.layers * row.prefill.groups for row in self.rows]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the keys and values stored for all rows."""
+        each = 2 * self.rows[0].prefill.keys[0].shape[-1] * self.rows[0].prefill.keys[0].element_size()
+        return sum(self.entries) * each
+
+    def copy(self) -> "Compressed":
+        """The same once more, to go on in another way; both share what is stored."""
+        made = copy(self)
+        made.rows, made.finished = [row.same() for row in self.rows], list(self.finished)
+        return made
+
+    def feed(self, inputs: Any, evict: bool = True) -> "Compressed":
+        """A further turn: feed what follows to each row, then evict to the budget again.
+
+        inputs: as for `compress`, one for each row. Text is taken as it is; messages become what the chat template
+            puts behind an answer.
+        evict: False leaves all that is held, so that a question may follow a context that was chosen without it.
+
+        Returns itself. Raises UsageError for what `compress` refuses, and for a press that cannot choose among what is
+        held: one of unequal layers or heads, or of query moments. All is then as it was before.
+        """
+        self._check()
+        given = [self._after(row, turn) for row, turn in zip(self.rows, self._turns(inputs), strict=True)]
+        for row, tokens in zip(self.rows, given, strict=True):
+            check_ids(self.model.config, tokens)
+            check_positions(self.model.config, row.ends + len(tokens))
+        before = [row.same() for row in self.rows]
+        try:
+            for row, tokens in zip(self.rows, given, strict=True):
+                row.given(tokens, self.press.needs)
+            if evict:
+                self._evict(self.budget)
+        except BaseException:
+            self.rows = before
+            raise
+        return self
+
+    def generate(
+        self,
+        config: Any = None,
+        *,
+        streamer: Any = None,
+        logits_processor: Sequence[Any] = (),
+        stopping_criteria: Sequence[Any] = (),
+        seed: int | Sequence[int] | None = None,
+        **changes: Any,
+    ) -> list[list[int]]:
+        """Generate an answer for each row, and return its tokens; an end token is the last of them.
+
+        config: a transformers GenerationConfig; the model's own by default. changes: its fields by name
+            (max_new_tokens, do_sample, temperature, top_k, top_p, repetition_penalty, stop_strings, eos_token_id, ...).
+        streamer: of transformers, for one row; is told each token as it is chosen.
+        logits_processor, stopping_criteria: of transformers, after those that the settings name.
+        seed: of drawing, one for each row; without one torch's own generator draws.
+
+        A second call goes on where the first ended. Raises UsageError for settings that are not applied here, an answer
+        without a limit, and a model that has moved since.
+        """
+        self._check()
+        chosen = settings(self.model, config, changes)
+        seeds = self._seeds(seed, bool(chosen.get("do_sample")))
+        if streamer is not None and len(self.rows) != 1:
+            raise UsageError(f"a streamer is given for {len(self.rows)} rows: it takes one; compress one prompt for it")
+        rules = [
+            rule(
+                self.model,
+                chosen,
+                _with(row.had(), row.unfed),
+                self.tokenizer,
+                logits_processor,
+                stopping_criteria,
+                one,
+            )
+            for row, one in zip(self.rows, seeds, strict=True)
+        ]
+        for row, own in zip(self.rows, rules, strict=True):
+            check_positions(self.model.config, row.ends + own.limit)
+        try:
+            return self._generate(rules, streamer)
+        finally:
+            if streamer is not None:
+                streamer.end()
+
+    def reply(self, config: Any = None, **how: Any) -> Any:
+        """`generate`, as text without special tokens: of one prompt a text, of several a list of them."""
+        if self.tokenizer is None:
+            raise UsageError("text is wanted without a tokenizer: compress(..., tokenizer=tokenizer)")
+        answers = self.generate(config, **how)
+        texts = [self.tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
+        return texts[0] if len(texts) == 1 else texts
+
+    def ask(self, question: Any, config: Any = None, **how: Any) -> Any:
+        """`reply` to a question, which leaves no trace: the context is evicted from without it and stays as it is."""
+        return self.copy().feed(question, evict=False).reply(config, **how)
+
+    def _generate(self, rules: Sequence[Rule], streamer: Any) -> list[list[int]]:
+        before = [row.same() for row in self.rows]
+        try:
+            for row in self.rows:
+                if row.unfed:
+                    row.given([], self.press.needs)
+            if streamer is not None:
+                streamer.put(self.rows[0].had())
+            starts = [len(row.fed) for row in self.rows]
+            for row, own in zip(self.rows, rules, strict=True):
+                row.begin(own, None if streamer is None else lambda token: streamer.put(torch.tensor([token])))
+            advance(
+                *(Stretch(row, 0 if row.stopped else own.limit - 1) for row, own in zip(self.rows, rules, strict=True))
+            )
+        except BaseException:  # whatever a streamer or criterion raises, and an interrupt: nothing has been said
+            self.rows = before
+            raise
+        for row in self.rows:
+            row.close()
+        self.finished = ["stop" if row.ended else "length" for row in self.rows]
+        return [[*row.fed[start:], row.next_token] for row, start in zip(self.rows, starts, strict=True)]
+
+    def _evict(self, budget: int | None) -> None:
+        for place, row in enumerate(self.rows):
+            made = evict(row, self.press, budget, row.logits)
+            if made is not None:
+                made.unfed = row.unfed
+                self.rows[place] = made
+
+    def _turns(self, inputs: Any) -> list[Int[Tensor, " n"]]:
+        given = turns(inputs, self.tokenizer, self.model.generation_config.pad_token_id)
+        if len(given) != len(self.rows):
+            raise UsageError(f"{len(given)} turns are given for {len(self.rows)} prompts: give one for each")
+        return given
+
+    def _after(self, row: Chosen, turn: Tensor) -> list[int]:
+        """A turn's tokens, without the end token that a chat template repeats where the answer has it already."""
+        tokens: list[int] = turn.tolist()
+        ends = self.model.generation_config.eos_token_id
+        known = ends if isinstance(ends, list) else [ends]
+        return tokens[1:] if row.unfed and row.unfed[-1] in known and tokens[:1] == row.unfed[-1:] else tokens
+
+    def _seeds(self, seed: int | Sequence[int] | None, sample: bool) -> list[int | None]:
+        count = len(self.rows)
+        if seed is None or not sample:
+            return [None] * count
+        seeds = [seed] if isinstance(seed, int) else list(seed)
+        if len(seeds) != count or not all(type(one) is int for one in seeds):
+            raise UsageError(f"seed={seed!r} is given for {count} rows: give one for each, seed={list(range(count))}")
+        return list(seeds)
+
+    def _check(self) -> None:
+        """Raise UsageError if the model is no longer where, or what, it was."""
+        prefill = self.rows[0].prefill
+        before = f"{prefill.keys[0].dtype} on {prefill.logits.device}"
+        now = f"{self.model.dtype} on {self.model.get_output_embeddings().weight.device}"
+        if now != before:
+            raise UsageError(
+                f"the prompt was compressed with the model in {before}, which is now in {now}: compress again after it"
+            )
+
+
+def compress(model: Any, inputs: Any, press: Press, budget: int | None = None, *, tokenizer: Any = None) -> Compressed:
+    """Read prompts with complete attention, and keep what a press chooses of each one's cache.
+
+    model: a loaded transformers model, as for `prefill`. inputs: token ids (a tensor, a list), what a tokenizer or
+        apply_chat_template returned, or, with a tokenizer, text or messages; one prompt or a list of them, of any
+        lengths. press: a policy, such as EchoKV(). budget: tokens kept per KV head; None for a press without one.
+
+    What is evicted is freed. Raises UsageError for anything else, saying what to pass instead.
+    """
+    _check_arguments(model, press, budget)
+    given = prompts(inputs, tokenizer, model.generation_config.pad_token_id)
+    for ids in given:
+        check_ids(model.config, ids.tolist())
+    rows = []
+    for ids in given:
+        whole = prefill(model, ids, press.needs)
+        rows.append(Chosen(*compact(whole, press.select(whole, budget))))
+    return Compressed(model, press, budget, tokenizer, rows)
+
+
+def _check_arguments(model: Any, press: Any, budget: Any) -> None:
+    if not hasattr(model, "generation_config") or not hasattr(model, "config"):
+        raise UsageError(
+            f"a {type(model).__name__} is given as the model: pass a loaded transformers model, "
+            "model, tokenizer = echokv.load_model(name)"
+        )
+    if isinstance(press, type) or not callable(getattr(press, "select", None)):
+        found = press.__name__ if isinstance(press, type) else type(press).__name__
+        raise UsageError(f"{found} is given as the press: pass a policy with its settings, such as echokv.EchoKV()")
+    if press.takes_budget and type(budget) is not int:
+        raise UsageError(f"budget is {budget!r}: say how many tokens each KV head keeps, such as budget=256")
+    press.check(budget)
+
+
+def _with(had: Tensor, unfed: Sequence[int]) -> Tensor:
+    return torch.cat([had, had.new_tensor(list(unfed))])
