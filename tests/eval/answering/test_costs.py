@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eval.answering import runner
-from tests.eval.answering.test_runner import stored
+from tests.eval.answering.test_runner import ROOT, stored
 from tests.test_configs import composed
 
+QUICK = """
+import sys
+import run
+status = run.main()
+print(*[name for name in ("torch", "transformers") if name in sys.modules])
+sys.exit(status)
+"""
 SMALL = ["data.length=512", "subset=syn_fact", "limit=2", "method=[full,snapkv,echokv]", "budget=128"]
 
 
@@ -83,3 +93,16 @@ def test_a_run_says_first_what_it_is_about_to_do(
         f"tiny ({tiny_folder}), float32, device auto, 3 threads; preset paper; data synthetic; "
         "full, snapkv, echokv at 64, 128"
     )
+
+
+def test_a_run_whose_answers_are_stored_imports_neither_torch_nor_transformers(
+    settings: list[str], tmp_path: Path
+) -> None:
+    environment = {**os.environ, "ECHOKV_CACHE": str(tmp_path / "cache")}  # no other process writes there
+    command = [sys.executable, "-c", QUICK, *settings]
+    for heavy in ({"torch", "transformers"}, set()):  # the first one answers
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=600
+        )
+        assert set(done.stdout.splitlines()[-1].split()) == heavy
+        assert "echokv 128" in done.stdout
