@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from echokv.attention import forward
+from echokv.causal import causal_attention
 from echokv.errors import UsageError
 from echokv.generation import BARE, Generation
 from echokv.inputs import prompts
@@ -135,7 +135,7 @@ class _Capture:
     def __init__(self, needs: Needs, model: Any) -> None:
         self.needs = needs
         self.model = model
-        self.kernel: str = model.config._attn_implementation
+        self.implementation: str = model.config._attn_implementation
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self.queries: list[Tensor] = []
@@ -162,27 +162,7 @@ class _Capture:
             for skip, found in self.moments.items():
                 found.append(moments(self.model, query[0], skip))
             self.moments_seconds += _now(query.device) - begun
-        if self.kernel == "flash_attention_2":
-            from flash_attn import flash_attn_func  # type: ignore[import-not-found]
-
-            rows = (part.transpose(1, 2) for part in (query, key, value))
-            out: Tensor = flash_attn_func(*rows, softmax_scale=scaling, causal=True)
-            return out
-        shared = query.shape[1] // key.shape[1]
-        if shared > 1 and not _takes_groups(query):
-            key, value, shared = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1), 1
-        out = F.scaled_dot_product_attention(
-            query, key, value, is_causal=length > 1, scale=scaling, enable_gqa=shared > 1
-        )
-        return out.transpose(1, 2)
-
-
-def _takes_groups(query: Tensor) -> bool:
-    """Whether a kernel that stores no L x L matrix takes several query heads for a KV head, so that none is repeated.
-
-    On CUDA that is flash attention alone: for halves, from compute capability 8.0 on.
-    """
-    return not query.is_cuda or (query.element_size() == 2 and torch.cuda.get_device_capability(query.device) >= (8, 0))
+        return causal_attention(query, key, value, scaling, self.implementation)
 
 
 def refuse_model(config: Any) -> None:

@@ -16,13 +16,15 @@ from pathlib import Path
 
 from eval.console.errors import Parser, UserError, command
 from eval.keeping import store
+from eval.keeping.kernels import kernels, refuse_other_kernels
 
 
 def merge(source: Path, into: Path) -> int:
     """Bring every run in `source` into `into` and return the number of files that this added or lengthened.
 
-    Raises UserError if a run's settings differ, or a file is not the beginning of its namesake: then nothing of that
-    file is touched. Also for a full disk or a folder that cannot be read or written to.
+    Raises UserError if a run's settings or, in half precision, prefill kernels differ, or a file is not the beginning
+    of its namesake: then nothing of that file is touched. Also for a full disk or a folder that cannot be read or
+    written to.
     """
     changed = 0
     try:
@@ -31,6 +33,7 @@ def merge(source: Path, into: Path) -> int:
             identity = store.stored_identity(manifest.parent)
             if (target / "manifest.json").exists() and store.stored_identity(target) != identity:
                 raise UserError(f"{target} and {manifest.parent} were made with different settings; keep them apart")
+            refuse_other_kernels(target, identity, kernels(manifest.parent))
             for file in _files(manifest.parent):
                 changed += _bring(file, target / file.relative_to(manifest.parent))
     except OSError as error:

@@ -1,6 +1,5 @@
 """What a prefill refuses and how presses read it, beside the acceptance tests."""
 
-import importlib
 from dataclasses import dataclass
 
 import pytest
@@ -10,8 +9,8 @@ from torch import Tensor
 from baselines.full import FullKV
 from baselines.snapkv import SnapKV
 from echokv import Prefill, Press, Session, Stretch, UsageError, advance, decode, prefill
-from tests.models import build, prompt, tiny
-from tests.policies import EVERYTHING, close, shared_prefill
+from tests.models import build, prompt
+from tests.policies import shared_prefill
 
 
 def test_overflow_is_told_whatever_the_policy() -> None:
@@ -44,15 +43,6 @@ def test_scores_that_depend_on_the_budget_must_say_so() -> None:
     assert all(torch.equal(one, other) for one, other in zip(alone.indices, after.indices, strict=True))
     with pytest.raises(TypeError):  # not the scores of another budget in silence
         HalfRecent(says=False).select(p, 96)
-
-
-def test_repeated_keys_where_no_kernel_takes_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("echokv.prefilling"), "_takes_groups", lambda query: False)
-    repeated = prefill(tiny("llama"), torch.tensor(prompt(200)), EVERYTHING)
-    grouped = shared_prefill("llama", 200)
-    close(repeated.logits, grouped.logits)
-    for mine, other in zip([*repeated.keys, *repeated.queries], [*grouped.keys, *grouped.queries], strict=True):
-        close(mine, other)
 
 
 def test_one_token_at_a_time_is_decoding() -> None:

@@ -14,35 +14,35 @@ _STATUS = Path("/proc/self/status")
 class Meter:
     """Context manager: after the block, `seconds` it took and `peak` bytes in use at the worst moment.
 
-    On CUDA the peak is that of torch's allocator over all devices. Elsewhere it is the process's resident set,
-    reset at entry where Linux allows it; without that it is the peak since the process started.
+    Of a process that works on GPUs the peak is that of torch's allocator over all of them. Of another it is the
+    process's resident set, reset at entry where Linux allows it; without that the peak since the process started.
     """
 
     def __enter__(self) -> "Meter":
-        self._cuda = torch.cuda.is_available()
-        if self._cuda:
-            _synchronize()
-            for device in range(torch.cuda.device_count()):
-                torch.cuda.reset_peak_memory_stats(device)
-        else:
-            _reset_peak()
+        _synchronize()
+        for device in _used():
+            torch.cuda.reset_peak_memory_stats(device)
+        _reset_peak()
         self._start = time.perf_counter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._cuda:
-            _synchronize()
+        _synchronize()
         self.seconds = time.perf_counter() - self._start
-        if self._cuda:
-            self.peak = sum(torch.cuda.max_memory_allocated(device) for device in range(torch.cuda.device_count()))
-        else:
-            self.peak = _peak()
+        self.peak = sum(map(torch.cuda.max_memory_allocated, _used())) or _peak()
+
+
+def _used() -> list[int]:
+    """The GPUs on which this process holds memory: none if its model is on the CPU, on a machine with GPUs too."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return []
+    return [device for device in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(device)]
 
 
 def _synchronize() -> None:
-    for device in range(torch.cuda.device_count()):
+    for device in _used():
         torch.cuda.synchronize(device)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from echokv.causal import kernel
 from eval.inputs.examples import Data
 from eval.planning.settings import Settings
 
@@ -39,6 +40,7 @@ def provenance(settings: Settings, model: Any, inputs: Data) -> dict[str, Any]:
         "versions": {name: version(name) for name in VERSIONS} | {"python": platform.python_version()},
         "code": code_version(),
         "device": torch.cuda.get_device_name() if cuda else f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "attention": kernel(model),
         "seed": None,  # greedy decoding draws nothing at random
     }
 

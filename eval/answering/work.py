@@ -43,6 +43,8 @@ def _answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None
     if how.graphs:
         check_graphs(model)
     made_by = provenance(plan.settings, model, plan.data)
+    for store in {id(cell): cell.store for _, cells in todo for cell in cells}.values():
+        store.refuse_other_kernels(made_by)
     recorder = Recorder(recording, plan.protocol) if recording else None
     if how.alone:
         todo = [(example, [cell]) for example, cells in todo for cell in cells]

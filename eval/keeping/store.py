@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.console.errors import UserError
+from eval.keeping.kernels import refuse_other_kernels
 
 FORMAT = 1
 NAME = re.compile(r"\w[\w.+-]*")  # what may name a folder of answers
@@ -83,10 +84,17 @@ class Store:
         """
         return _by_id(self.folder, subset, json.loads)
 
+    def refuse_other_kernels(self, made_by: dict[str, Any]) -> None:
+        """Raise UserError if answers of another prefill kernel are stored, in half precision."""
+        refuse_other_kernels(
+            self.folder, self.key.identity, {made_by["attention"]} if "attention" in made_by else set()
+        )
+
     def append(self, subset: str, answer: dict[str, Any], made_by: dict[str, Any]) -> None:
         """Write one answer through to the disk. `made_by` is kept once for each process that wrote.
 
-        Raises UserError if the disk is full or the folder cannot be written to; what is stored stays.
+        Raises UserError if the disk is full, the folder cannot be written to, or its answers are of another prefill
+        kernel; what is stored stays.
         """
         line = _line(answer)
         try:
@@ -113,6 +121,7 @@ class Store:
         if self._run is None or (self.folder / f"{subset}.{self._run}.jsonl").exists():
             self._run = uuid.uuid4().hex[:12]
             _write_whole(self.folder / "runs" / f"{self._run}.json", made_by)
+            self.refuse_other_kernels(made_by)  # of two processes that begin at once the later sees the other
         path = self.folder / f"{subset}.{self._run}.jsonl"
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         return path

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from eval.console.errors import UserError
 from eval.keeping.store import RunKey, Store, digest, parts, readable
+from eval.merge import merge
 
 texts = st.text(alphabet=st.characters(codec="utf-8"), max_size=40)
 
@@ -152,3 +153,31 @@ def test_unwritable_folder_is_told(tmp_path: Path) -> None:
 @given(st.dictionaries(texts, st.integers() | texts | st.none(), max_size=5))
 def test_digest_ignores_the_order_of_keys(values: dict[str, Any]) -> None:
     assert digest(values) == digest(dict(reversed(values.items())))
+
+
+def of_kernel(root: Path, dtype: str, *names: str) -> Store:
+    """A store to which processes with these prefill kernels have appended, one after the other."""
+    for name in names:
+        store = Store(root, key(model={"dtype": dtype}))
+        store.append("qasper", answer(name), {"attention": name})
+    return store
+
+
+def test_half_precision_answers_of_two_prefill_kernels_are_not_one_result(tmp_path: Path) -> None:
+    store = of_kernel(tmp_path, "float16", "flash", "flash")
+    with pytest.raises(UserError, match=r"kernel flash; this is cpu, which rounds .* model\.dtype=float32"):
+        store.refuse_other_kernels({"attention": "cpu"})
+    with pytest.raises(UserError, match="kernel flash; this is cpu"):
+        of_kernel(tmp_path, "float16", "cpu")
+    assert set(store.answers("qasper")) == {"flash"}
+    of_kernel(tmp_path, "float32", "flash", "cpu")  # to float32's rounding they are
+    store.refuse_other_kernels({})  # an earlier version named none
+
+
+def test_merging_half_precision_answers_of_two_kernels_is_refused(tmp_path: Path) -> None:
+    for name in ("flash", "cpu", "float32/flash", "float32/cpu"):
+        of_kernel(tmp_path / name, "float32" if "/" in name else "bfloat16", Path(name).name)
+    merge(tmp_path / "float32/flash", tmp_path / "float32/cpu")
+    with pytest.raises(UserError, match="kernel cpu; this is flash"):
+        merge(tmp_path / "flash", tmp_path / "cpu")
+    assert set(Store(tmp_path / "cpu", key(model={"dtype": "bfloat16"})).answers("qasper")) == {"cpu"}

@@ -1,0 +1,115 @@
+"""The prefill's attention: the kernel that is taken is the one that is named, and every one gives the same."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from echokv import causal, prefill
+from echokv.causal import causal_attention
+from tests.counting import cuda
+from tests.elsewhere import elsewhere, moved
+from tests.models import build, prompt
+from tests.policies import EVERYTHING, close, shared_prefill
+
+__all__ = ["cuda"]
+HEADS, GROUPS, DIM = 6, 2, 8
+
+
+def inputs(length: int) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(length)
+    query, key, value = (
+        torch.randn(1, heads, length, DIM, dtype=torch.float64, generator=generator)
+        for heads in (HEADS, GROUPS, GROUPS)
+    )
+    return query, key, value
+
+
+def twin(query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    """One query after the other."""
+    out = torch.zeros(1, query.shape[2], HEADS, DIM, dtype=torch.float64)
+    for head in range(HEADS):
+        group = head // (HEADS // GROUPS)
+        for last in range(query.shape[2]):
+            logits = key[0, group, : last + 1] @ query[0, head, last] * scaling
+            out[0, last, head] = logits.softmax(0) @ value[0, group, : last + 1]
+    return out
+
+
+class OnGpu(Tensor):
+    """A CPU's tensor that says it lies on a GPU."""
+
+    is_cuda = True
+
+
+@pytest.mark.parametrize("length", [1, 2, 37])
+@pytest.mark.parametrize(
+    ("flash", "efficient", "taken"),
+    [(True, True, "FLASH_ATTENTION"), (False, True, "EFFICIENT_ATTENTION"), (False, False, "MATH"), (None, None, None)],
+)
+def test_the_kernel_taken_is_the_first_that_can(
+    length: int,
+    flash: bool | None,
+    efficient: bool,
+    taken: str | None,
+    cuda: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def can(answer: bool | None) -> Any:
+        return lambda params: (asked.append(params), answer)[1]
+
+    monkeypatch.setattr(causal, "can_use_flash_attention", can(flash))
+    monkeypatch.setattr(causal, "can_use_efficient_attention", can(efficient))
+    parts = inputs(length)
+    given = parts if taken is None else tuple(part.as_subclass(OnGpu) for part in parts)
+    found = causal_attention(*given, 0.3)
+    close(found.as_subclass(Tensor), twin(*parts, 0.3))
+    assert cuda == ([taken] if taken else [])
+    if taken:
+        query, key, *_, is_causal, grouped = asked[0]
+        assert (query.shape[1], key.shape[1], is_causal, grouped) == (HEADS, GROUPS, length > 1, True)
+    if taken and taken != "FLASH_ATTENTION":  # asked of heads that each have keys of their own
+        query, key, value, *_, grouped = asked[1]
+        assert (query.shape, key.shape, value.shape, grouped) == (*3 * [(1, HEADS, length, DIM)], False)
+
+
+def test_the_name_of_a_models_kernel(cuda: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build("llama")
+    assert causal.kernel(model) == "cpu"
+    with elsewhere():
+        far = moved(build("llama"))
+        assert causal.kernel(far) == "flash"
+        monkeypatch.setattr(causal, "can_use_flash_attention", lambda params: False)
+        monkeypatch.setattr(causal, "can_use_efficient_attention", lambda params: True)
+        assert causal.kernel(far) == "efficient"
+        monkeypatch.setattr(causal, "can_use_efficient_attention", lambda params: False)
+        assert causal.kernel(far) == "math"
+    flashing = SimpleNamespace(config=SimpleNamespace(_attn_implementation="flash_attention_2"))
+    assert causal.kernel(flashing) == "flash_attention_2"
+
+
+@pytest.mark.parametrize("flash", [False, True])
+def test_a_prefill_with_and_without_repeated_keys(
+    flash: bool, cuda: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(causal, "can_use_flash_attention", lambda params: flash)
+    monkeypatch.setattr(causal, "can_use_efficient_attention", lambda params: False)
+    with elsewhere():
+        far = prefill(moved(build("llama")), torch.tensor(prompt(200)), EVERYTHING)
+    near = shared_prefill("llama", 200)
+    assert cuda == ["FLASH_ATTENTION" if flash else "MATH"] * 3
+    for one, other in zip([far.logits, *far.keys, *far.queries], [near.logits, *near.keys, *near.queries], strict=True):
+        close(one.here, other)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_kernels_of_a_gpu(dtype: torch.dtype) -> None:
+    parts = [part.to(dtype) for part in inputs(300)]
+    found = causal_attention(*(part.cuda() for part in parts), 0.3).cpu().double()
+    exact = twin(*(part.double() for part in parts), 0.3)
+    torch.testing.assert_close(found, exact, rtol=0.02, atol=0.02 if dtype.itemsize == 2 else 1e-5)

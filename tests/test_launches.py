@@ -1,0 +1,96 @@
+"""What a GPU is given in a decode step and in a selection, counted without one, so that what is won stays won.
+
+Counts are of models of one and two layers and grow by the same number with each further one: those of 32 follow.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from transformers import MistralConfig, MistralForCausalLM
+
+from baselines.full import FullKV
+from baselines.h2o import H2O
+from baselines.laq import LAQ
+from baselines.pyramidkv import PyramidKV
+from baselines.snapkv import SnapKV
+from baselines.streaming_llm import StreamingLLM
+from echokv import EchoKV, Needs, Prefill, Selection, Session, prefill
+from echokv.rows import Rows
+from eval.answering.together import choose
+from tests.counting import counted, cuda
+from tests.elsewhere import elsewhere, moved
+
+__all__ = ["cuda"]
+LENGTH, BUDGETS = 180, (40, 64, 100)
+QUERY = {"granularity": "query_head", "precision": "legacy"}
+TABLE = {  # Table 3's rows as the preset `paper` has them
+    "streamingllm": StreamingLLM(granularity="query_head"),
+    "h2o": H2O(queries="window", **QUERY),
+    "snapkv": SnapKV(**QUERY),
+    "pyramidkv": PyramidKV(**QUERY),
+    "laq": LAQ(workspace=120, mask="official", **QUERY),
+    "echokv": EchoKV(workspace=120, precision="legacy"),
+}
+
+
+@cache
+def model(layers: int) -> Any:
+    """Mistral's heads and layers, narrow."""
+    torch.manual_seed(0)
+    config = MistralConfig(
+        hidden_size=64, intermediate_size=96, num_hidden_layers=layers, num_attention_heads=32, num_key_value_heads=8,
+        head_dim=8, vocab_size=64, sliding_window=None, max_position_embeddings=4096,
+    )  # fmt: skip
+    return moved(MistralForCausalLM(config).half().eval())
+
+
+def opened(layers: int) -> Prefill:
+    ids = torch.randint(0, 64, (LENGTH,), generator=torch.Generator().manual_seed(1))
+    return prefill(model(layers), ids, Needs(window=32), stop_ids=[2], min_new_tokens=1)
+
+
+def chosen(p: Prefill) -> list[Selection]:
+    found = choose([(p, press, BUDGETS) for press in TABLE.values()])
+    return [FullKV().select(p, None), *(one for choice in found for one in choice.selections)]
+
+
+def of_32(patch: pytest.MonkeyPatch, prepare: Callable[[int], Callable[[], Any]]) -> tuple[int, int]:
+    """Launches and waits of some work on 32 layers. prepare: makes the work for that many layers, uncounted."""
+    found = []
+    with elsewhere():
+        for layers in (1, 2):
+            work = prepare(layers)
+            with counted(patch) as count:
+                work()
+            found.append((count.launches.total(), count.waits.total()))
+    (launches, waits), (more_launches, more_waits) = found
+    return launches + 31 * (more_launches - launches), waits + 31 * (more_waits - waits)
+
+
+def step_of_19(layers: int) -> Callable[[], Any]:
+    p = opened(layers)
+    rows = Rows([Session(p, one) for one in chosen(p)], 32)
+    assert len(rows.sessions) == 19
+    rows.step()
+    return rows.step
+
+
+def selection_of_18(layers: int) -> Callable[[], Any]:
+    p = opened(layers)
+    return lambda: choose([(p, press, BUDGETS) for press in TABLE.values()])
+
+
+def test_a_step_of_19_rows(cuda: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    launches, waits = of_32(monkeypatch, step_of_19)
+    assert set(cuda) == {"FLASH_ATTENTION"}
+    assert waits == 0
+    assert launches <= 3_756
+
+
+def test_a_selection_of_18_cells(cuda: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    launches, waits = of_32(monkeypatch, selection_of_18)
+    assert launches <= 24_940
+    assert waits <= 482
