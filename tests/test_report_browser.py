@@ -289,6 +289,12 @@ def test_seconds_are_shown_where_each_answer_was_measured_alone(page: Any, root:
         "Score against stored bytes per answer",
         "Score against seconds per answer",
     ]
+    visit(page, tmp_path / "report", "#/example?task=trec&n=0")
+    page.wait_for_selector(".card.a .cost")
+    assert page.locator(".card.a .cost").inner_text() == "4 tokens, 17.7 MB stored, 1.80 s"
+    visit(page, root, example())
+    page.wait_for_selector(".card.a .cost")
+    assert page.locator(".card.a .cost").inner_text() == "4 tokens, 5.90 MB stored"
     visit(page, tmp_path / "report", "#/tables?show=seconds")
     page.wait_for_selector(".table[data-built]")
     assert page.locator(".entry b").first.inner_text().endswith(" s")

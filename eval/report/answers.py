@@ -13,7 +13,10 @@ from eval.tables.collect import Run
 from eval.tables.naming import FRAME, key_of
 from eval.tables.options import Selected
 
-SHOWN = ("pred", "score", "new_tokens", "prefill_seconds", "selection_seconds", "decode_seconds", "entries", "bytes")
+SHOWN = (
+    "pred", "score", "new_tokens", "entries", "bytes",
+    "prefill_seconds", "selection_seconds", "decode_seconds", "alone",
+)  # fmt: skip
 
 
 def scores(selected: Selected) -> dict[str, dict[str, Any]]:
@@ -72,4 +75,6 @@ def _by_cell(part: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _shown(row: dict[str, Any], field: str) -> Any:
+    if field == "alone":
+        return row.get(field) is True  # of older answers, and of those decoded in a batch, the seconds are no row's own
     return row[field] if field == "pred" else plain(row[field])

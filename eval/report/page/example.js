@@ -135,8 +135,8 @@
         el("h3", {}, el("span", {class: "side"}, side.toUpperCase()), report.label(report.row(table, cell)),
           el("span", {class: "score"}, answer ? report.number(score) : "missing")),
         el("p", {class: "pred", dir: "auto"}, answer ? field(answer, "pred").trim() || "(empty)" : "No answer is stored."),
-        answer && el("p", {class: "cost"}, `${field(answer, "new_tokens")} tokens, ${report.bytes(field(answer, "bytes"))} stored, `
-          + `${report.seconds(["prefill_seconds", "selection_seconds", "decode_seconds"].reduce((sum, name) => sum + field(answer, name), 0))}`));
+        answer && el("p", {class: "cost"}, `${field(answer, "new_tokens")} tokens, ${report.bytes(field(answer, "bytes"))} stored`
+          + (field(answer, "alone") ? `, ${report.seconds(["prefill_seconds", "selection_seconds", "decode_seconds"].reduce((sum, name) => sum + field(answer, name), 0))}` : "")));
     };
     places.answers.replaceChildren(
       el("div", {class: "card reference"}, el("h3", {}, about.answers.length > 1 ? "Accepted answers" : "Accepted answer"),
