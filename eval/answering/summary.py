@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
-
-import pandas as pd
 
 from eval.inputs.examples import Example, by_subset
 from eval.planning.plan import Cell
@@ -48,8 +46,30 @@ def summary(grid: Sequence[Cell], examples: Sequence[Example], edit: Edit, model
     }
     counts = "-".join(map(str, sorted({len(group) for group in groups.values()})))
     head = f"{model}: score ± standard error, n = {counts} per task; costs are means per answer."
-    table = pd.DataFrame(columns).to_string(line_width=shutil.get_terminal_size((120, 24)).columns)
+    table = "\n\n".join(_blocks(columns, shutil.get_terminal_size((120, 24)).columns))
     return "\n".join(["", head, "", table, "", *([] if alone or not every else [_of_batches(every)])])
+
+
+def _blocks(columns: Mapping[str, Mapping[str, str]], width: int) -> Iterator[str]:
+    """The table as text, cut between columns into as many blocks as the width of a terminal asks for.
+
+    By hand, for a data frame's own printing would make a finished run wait for pandas.
+    """
+    titles = list(next(iter(columns.values())))
+    first = max(map(len, titles))
+    block, used = [["", *titles]], first
+    for title, column in columns.items():
+        room = 2 + max(len(title), *map(len, column.values()))
+        if len(block) > 1 and used + room > width:
+            yield _text(block, first)
+            block, used = block[:1], first
+        block.append([cell.rjust(room) for cell in (title, *column.values())])
+        used += room
+    yield _text(block, first)
+
+
+def _text(block: Sequence[Sequence[str]], first: int) -> str:
+    return "\n".join(titles.ljust(first) + "".join(cells) for titles, *cells in zip(*block, strict=True))
 
 
 def _found(cell: Cell, groups: dict[str, list[Example]]) -> dict[str, list[dict[str, Any]]]:

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from jinja2 import TemplateError
-
 from eval.console.errors import UserError, nearest
 from eval.inputs.tokens import Text, control_spans
 
@@ -142,6 +140,8 @@ def _text(content: str, literal: bool) -> Text:
 
 def _in_template(prompt: Text, tokenizer: Any, options: Mapping[str, Any]) -> Text:
     """The prompt as the user's turn, plain where it was."""
+    from jinja2 import TemplateError  # with the first template: plans are made without any
+
     if not getattr(tokenizer, "chat_template", None):
         raise UserError("the tokenizer has no chat template; use the chat policy `none` with this model")
 

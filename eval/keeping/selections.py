@@ -15,13 +15,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Int
 
 from eval.console.errors import UserError
 from eval.keeping import store
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Int
 
 FOLDER = "selections"  # within the results folder
 PROMPTS = "prompts"  # beside the folders of the runs
