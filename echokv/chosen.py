@@ -61,7 +61,7 @@ class Chosen(Session):
     def like(self, other: Session) -> bool:
         return False  # what is drawn for one row is not drawn for another
 
-    def given(self, tokens: Sequence[int], needs: Needs) -> None:
+    def absorb(self, tokens: Sequence[int], needs: Needs) -> None:
         """Take tokens from outside, after those that were generated, and keep of the queries what is needed."""
         self.logits = feed(self, [*self.unfed, *tokens]).clone()
         self.unfed = []

@@ -73,7 +73,7 @@ class Compressed:
         before = [row.same() for row in self.rows]
         try:
             for row, tokens in zip(self.rows, given, strict=True):
-                row.given(tokens, self.press.needs)
+                row.absorb(tokens, self.press.needs)
             if evict:
                 self._evict(self.budget)
         except BaseException:
@@ -144,7 +144,7 @@ class Compressed:
         try:
             for row in self.rows:
                 if row.unfed:
-                    row.given([], self.press.needs)
+                    row.absorb([], self.press.needs)
             if streamer is not None:
                 streamer.put(self.rows[0].had())
             starts = [len(row.fed) for row in self.rows]

@@ -50,6 +50,14 @@ def feed(session: Session, tokens: Sequence[int]) -> Float[Tensor, " V"]:
     return logits[0]
 
 
+def ask(session: Session, tokens: Sequence[int]) -> None:
+    """Feed a question to a session that chose without it; what it produces next is the answer.
+
+    Raises UsageError as `feed` does.
+    """
+    session.answer(feed(session, tokens))
+
+
 def check_ids(config: Any, tokens: Sequence[int]) -> None:
     """Raise UsageError unless there are tokens, and the model has an embedding for each."""
     if not tokens:

@@ -27,7 +27,8 @@ class Session:
 
     record: keep the queries of every token fed.
     bare: take the most probable token as it is, be it a stop id or one that `prefill.generation` changes.
-    fed: tokens fed so far. next_token: produced, not fed yet; at first that after the prompt.
+    fed: tokens fed so far, the first `given` of them from outside (`echokv.further.ask`).
+    next_token: produced, not fed yet; at first that after the prompt.
     queries: per layer [H, len(fed), D] post-RoPE, if the session records.
     """
 
@@ -43,6 +44,7 @@ class Session:
         self.generation = BARE if bare else prefill.generation
         self.min_new_tokens = 0 if bare else prefill.min_new_tokens
         self.fed: list[int] = []
+        self.given = 0
         self.next_token = self._choose(self.generation.first(prefill.ids, prefill.logits))
         self.queries: list[Float[Tensor, "H fed D"]] = []
         self.tail_keys: list[Float[Tensor, "G fed D"]] = []
@@ -51,7 +53,7 @@ class Session:
 
     def _choose(self, logits: Float[Tensor, " V"]) -> int:
         """The most probable token; stop ids are no choice before `min_new_tokens` tokens."""
-        if len(self.fed) < self.min_new_tokens and self.prefill.stop_ids:
+        if len(self.fed) - self.given < self.min_new_tokens and self.prefill.stop_ids:
             logits = logits.index_fill(0, torch.tensor(sorted(self.prefill.stop_ids), device=logits.device), -torch.inf)
         return int(logits.argmax())
 
@@ -82,7 +84,12 @@ class Session:
     def feed(self, logits: Float[Tensor, " V"], best: int) -> None:
         """Note that the pending token has been fed and which one follows: `best`, unless that may not be."""
         self.fed.append(self.next_token)
-        self.next_token = best if len(self.fed) >= self.min_new_tokens else self._choose(logits)
+        self.next_token = best if len(self.fed) - self.given >= self.min_new_tokens else self._choose(logits)
+
+    def answer(self, logits: Float[Tensor, " V"]) -> None:
+        """Begin an answer behind what was fed last, which came from outside; logits: after it."""
+        self.given = self._returned = len(self.fed)
+        self.next_token = self._choose(self.generation.first(self.had(), logits))
 
     def add_queries(self, new: list[Float[Tensor, "H n D"]]) -> None:
         """Append recorded queries."""
@@ -91,8 +98,8 @@ class Session:
 
     def like(self, other: "Session") -> bool:
         """Whether both are in the same state: of one prompt and rule, the same kept and the same fed tokens."""
-        rules = (self.prefill, self.generation, self.min_new_tokens)
-        if rules != (other.prefill, other.generation, other.min_new_tokens):
+        rules = (self.prefill, self.generation, self.min_new_tokens, self.given)
+        if rules != (other.prefill, other.generation, other.min_new_tokens, other.given):
             return False
         if [*self.fed, self.next_token] != [*other.fed, other.next_token]:
             return False

@@ -80,6 +80,12 @@ def test_equal_bytes_selects_per_kv_head() -> None:
     assert methods["h2o"]["queries"] == "all"
 
 
+def test_context_only_is_equal_bytes_but_for_the_question() -> None:
+    one, other = (composed(f"preset={name}").preset.model_dump() for name in ("equal_bytes", "context_only"))
+    assert {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)} == {"name", "question"}
+    assert (one["question"], other["question"]) == ("within", "after")
+
+
 def test_one_yaml_field_can_be_set_from_the_command_line() -> None:
     assert composed("methods.echokv.steps=16").methods["echokv"]["steps"] == 16
 

@@ -216,6 +216,8 @@ def _row(
 def case(study: Study[Any], example: Example, model: Any, tokenizer: Any, needs: Needs) -> Case:
     """Prepare one example exactly as a run does."""
     asked = Asked.of(example, study.plan.protocol, model, tokenizer)
+    if asked.question:
+        raise UserError("analyses are of prompts that end with their question: use preset.question=within")
     encoded = asked.encoded
     filled = prefill(model, torch.tensor(encoded.ids), needs, asked.stop_ids, asked.min_new_tokens, asked.generation)
     return Case(example, encoded, filled, tokenizer, asked.max_new_tokens)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from echokv import Prefill, Selection, Session, decode_rows, prefill
+from echokv.further import ask
 from echokv.graphs import cuda_graph
 from eval.answering.measure import Meter
 from eval.answering.together import Choice, choose, in_halves
@@ -43,6 +44,15 @@ class _Row:
     filling: Meter
 
 
+class Wanted(NamedTuple):
+    """An answer of at most so many tokens, on what was selected of a prompt and a question fed after it."""
+
+    filled: Prefill
+    selection: Selection
+    most: int
+    question: tuple[int, ...] = ()
+
+
 def answers(
     tasks: Sequence[Task], model: Any, rows: int | None, graphs: bool = False
 ) -> Iterator[tuple[Task, Cell, dict[str, Any]]]:
@@ -57,7 +67,9 @@ def answers(
     size = rows or len(chosen)
     for first in range(0, len(chosen), size):
         batch = chosen[first : first + size]
-        wanted = [(row.filled, row.selection, row.task.asked.max_new_tokens) for row in batch]
+        wanted = [
+            Wanted(row.filled, row.selection, row.task.asked.max_new_tokens, row.task.asked.question) for row in batch
+        ]
         with Meter() as decoding:
             decoded = list(in_halves(lambda some: _decode(some, graphs), wanted))
         for row, (tokens, together) in zip(batch, decoded, strict=True):
@@ -78,9 +90,7 @@ def _chosen(tasks: Sequence[Task], model: Any) -> list[_Row]:
         asked = task.asked
         with Meter() as filling:
             needs = union_of_needs(task.cells)
-            one = prefill(
-                model, torch.tensor(asked.encoded.ids), needs, asked.stop_ids, asked.min_new_tokens, asked.generation
-            )
+            one = prefill(model, torch.tensor(asked.ids), needs, asked.stop_ids, asked.min_new_tokens, asked.generation)
         filled.append((one, filling))
     groups = [
         (task, one, filling, group)
@@ -100,7 +110,9 @@ def _chosen(tasks: Sequence[Task], model: Any) -> list[_Row]:
 
 
 def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
-    encoded = row.task.asked.encoded
+    encoded, filled, selection = row.task.asked.encoded, row.filled, row.selection
+    # A question that comes after the eviction is stored whole, in every head that keeps entries of its own.
+    entries = selection.entries + len(row.task.asked.question) * filled.layers * selection.heads
     # Column sums are made during the prefill, and are a cost of the methods that choose by them.
     users = sum(cell.press.needs.column_sums for cell in row.task.cells)
     sums = row.filled.sums_seconds / users if row.cell.press.needs.column_sums else 0.0
@@ -109,8 +121,8 @@ def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
         "truncated": encoded.truncated,
         "control_tokens": encoded.control_tokens,
         "prefill_seconds": round(row.filling.seconds - row.filled.sums_seconds, 4),
-        "entries": row.selection.entries,
-        "bytes": row.selection.bytes(row.filled),
+        "entries": entries,
+        "bytes": selection.bytes(filled) // selection.entries * entries,
         "ties": row.selection.ties,
         "lookahead_tokens": row.choice.ahead,
         "selection_seconds": round(row.choice.seconds / len(row.choice.selections) + sums, 4),
@@ -119,17 +131,20 @@ def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
     }
 
 
-def _decode(wanted: Sequence[tuple[Prefill, Selection, int]], graphs: bool) -> list[tuple[list[int], int]]:
+def _decode(wanted: Sequence[Wanted], graphs: bool) -> list[tuple[list[int], int]]:
     """Each answer's tokens, and how many rows were decoded with it."""
-    sessions = [Session(filled, selection) for filled, selection, _ in wanted]
-    record = partial(cuda_graph, device=wanted[0][0].model.device) if graphs else None
-    found = decode_rows(sessions, [n for _, _, n in wanted], record)
+    sessions = [Session(one.filled, one.selection) for one in wanted]
+    for session, one in zip(sessions, wanted, strict=True):
+        if one.question:
+            ask(session, one.question)
+    record = partial(cuda_graph, device=wanted[0].filled.model.device) if graphs else None
+    found = decode_rows(sessions, [one.most for one in wanted], record)
     return [(tokens, len(wanted)) for tokens in found]
 
 
 def decode(filled: Prefill, selections: Sequence[Selection], n: int) -> list[list[int]]:
     """Answers of up to n tokens on each selection, as one batch or as few as memory allows."""
-    wanted = [(filled, selection, n) for selection in selections]
+    wanted = [Wanted(filled, selection, n) for selection in selections]
     return [tokens for tokens, _ in in_halves(lambda some: _decode(some, graphs=False), wanted)]
 
 

@@ -48,6 +48,7 @@ def _one(example: Example, protocol: Protocol, about: Any, tokenizer: Any) -> st
         f"  answer: at most {asked.max_new_tokens} tokens, stops at {stops}"
         + (", not as its first token" if asked.min_new_tokens else ""),
         f"  generation settings: {_settings(asked)} (preset.generation={protocol.generation})",
+        *([f"  evicted from: the first {asked.context} tokens (preset.question=after)"] if asked.question else []),
         f"  first ids: {ids[:IDS]}",
         f"  last ids: {ids[max(0, len(ids) - IDS) :]}",
         *(f"  {end!r}" for end in ends),

@@ -7,6 +7,7 @@ import sys
 
 from eval.answering import announce
 from eval.answering.summary import summary
+from eval.console.errors import UserError
 from eval.keeping.store import check_writable
 from eval.planning.earlier import notes
 from eval.planning.plan import Plan
@@ -38,6 +39,8 @@ def carry_out(plan: Plan) -> None:
 
         print(preview(plan.model, plan.protocol, examples[:inspect]))
         return
+    if plan.settings.record.selections and plan.protocol.question == "after":
+        raise UserError("record.selections shows prompts with their question: use preset.question=within")
     todo = list(missing(grid, examples, plan.answering.alone))
     asked, left = len(grid) * len(examples), sum(len(lacking) for _, lacking in todo)
     recording = Recording.of(plan.results, grid, examples) if plan.settings.record.selections else None

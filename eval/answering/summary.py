@@ -46,6 +46,10 @@ def summary(grid: Sequence[Cell], examples: Sequence[Example], edit: Edit, model
     }
     counts = "-".join(map(str, sorted({len(group) for group in groups.values()})))
     head = f"{model}: score ± standard error, n = {counts} per task; costs are means per answer."
+    if grid[0].store.key.identity["protocol"]["question"] == "after":
+        head += (
+            "\nMethods choose from the context alone; the question comes after, and is stored beside what they keep."
+        )
     table = "\n\n".join(_blocks(columns, shutil.get_terminal_size((120, 24)).columns))
     return "\n".join(["", head, "", table, "", *([] if alone or not every else [_of_batches(every)])])
 

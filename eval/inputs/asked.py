@@ -10,19 +10,34 @@ from echokv import UsageError
 from echokv.generation import BARE, Generation
 from eval.console.errors import UserError
 from eval.inputs.examples import Example
+from eval.inputs.prompts import context_start
 from eval.inputs.protocol import Protocol
-from eval.inputs.truncation import Encoded, encode
+from eval.inputs.truncation import Encoded, encode, token_spans
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A prompt as token ids, and the rules for its answer."""
+    """A prompt as token ids, and the rules for its answer.
+
+    context: how many of the ids are evicted from, before the others are fed: all but under question=after.
+    """
 
     encoded: Encoded
     stop_ids: frozenset[int]
     max_new_tokens: int
     min_new_tokens: int
+    context: int
     generation: Generation = BARE
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The tokens that are evicted from."""
+        return self.encoded.ids[: self.context]
+
+    @property
+    def question(self) -> tuple[int, ...]:
+        """Those that are fed to the evicted cache."""
+        return self.encoded.ids[self.context :]
 
     @classmethod
     def of(cls, example: Example, protocol: Protocol, model: Any, tokenizer: Any) -> Asked:
@@ -60,8 +75,32 @@ class Asked:
             stop_ids=stop,
             max_new_tokens=subset.max_new_tokens,
             min_new_tokens=generation.least_tokens(length, protocol.min_new_tokens(subset)),
+            context=length if protocol.question == "within" else context_of(example, encoded, tokenizer),
             generation=generation,
         )
+
+
+def context_of(example: Example, encoded: Encoded, tokenizer: Any) -> int:
+    """How many tokens of a prompt come before what stands behind the record's context.
+
+    Raises UserError where the template has the question before the context or nothing behind it, or where the cut took
+    the end of the context.
+    """
+    about, template, prompt = f"{example.id} ({example.subset.name})", example.template, example.prompt
+    before, after = template.split("{context}", 1)
+    end = context_start(template, example.record) + len(str(example.record["context"]))
+    if "{input}" in before or "{context}" in after or not prompt[end:].strip():
+        raise UserError(
+            f"preset.question=after: the template of {about} does not have all that it asks behind the context: "
+            "use preset.question=within"
+        )
+    end += len(prompt[end:]) - len(prompt[end:].lstrip())
+    (found,) = token_spans(encoded, tokenizer, prompt, [(end, end + 1)])
+    if not found:  # no token, or the first: there is nothing to evict from
+        raise UserError(
+            f"preset.question=after: the prompt of {about} was cut behind its context: raise model.prompt_limit"
+        )
+    return found.start
 
 
 def stop_ids(model: Any, tokenizer: Any, named_by: Sequence[str]) -> frozenset[int]:

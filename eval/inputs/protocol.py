@@ -20,6 +20,8 @@ class Rules(Section):
     min_length: where an answer's first token may not be a stop token: nowhere, samsum, everywhere.
     generation: "checkpoint" changes logits as the checkpoint's generation settings say (echokv/generation.py), which
         `generate` does for whoever calls it; "bare" takes the most probable token as it is.
+    question: what is evicted from: "within", the whole prompt, question and all, so that a method may choose by it;
+        "after", the prompt up to the end of the record's context, and what follows is fed to the evicted cache.
     control_text: what a record's text that spells a control token becomes (truncation.py).
     """
 
@@ -28,6 +30,7 @@ class Rules(Section):
     stop: Literal["tokenizer", "checkpoint", "official"]
     min_length: Where
     generation: Literal["checkpoint", "bare"]
+    question: Literal["within", "after"]
     control_text: ControlText
 
 

@@ -46,6 +46,7 @@ def table(group: Group, selected: Selected, frame: pd.DataFrame) -> dict[str, An
     runs = {run.key: run for run in selected.answers.runs}
     keys = ordered(list(dict.fromkeys(key_of(row.method, row.variant, row.budget) for row in frame.itertuples())))
     notes = [*gates.warnings(frame, selected.answers.runs, group.model)]
+    notes += [f"{line[0].upper()}{line[1:]}." for line in gates.question(selected.answers.runs)]
     notes += gates.control_text(selected.scored, selected.answers.runs)
     notes += [f"Left out: {run}." for run in selected.answers.left_out]
     notes += [f"{line}." for line in cells.missing(selected.scored, selected.tasks)]

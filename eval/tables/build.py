@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from eval.console.errors import UserError
-from eval.tables import cells, notes
+from eval.tables import cells, gates, notes
 from eval.tables.collect import Run
 from eval.tables.layout import Table, layout
 from eval.tables.options import Selected
@@ -75,6 +75,7 @@ def describe(table: pd.DataFrame, selected: Selected, settings: Sequence[str] = 
         f"Scores (0 to 100) of {model_name(run)} on {run.folder.parts[-3]}",
         *settings,
         f"preset {preset}" + (f" with {selected.answers.deviation}" if selected.answers.deviation else ""),
+        *gates.question(selected.answers.runs),
         *(f"edit similarity by {edit}" for edit in edits),
         counts + (", partial" if notes.partial(table, selected.tasks) else ""),
     ]

@@ -91,6 +91,12 @@ def control_text(answers: pd.DataFrame, runs: Sequence[Run]) -> Iterator[str]:
         )
 
 
+def question(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield a phrase if methods chose without the question; all runs have one protocol."""
+    if runs[0].identity.get("protocol", {}).get("question") == "after":
+        yield "methods choose from the context alone, the question comes after"
+
+
 def warnings(cells: pd.DataFrame, runs: Sequence[Run], model: str) -> Iterator[str]:
     """Yield a line for another prompt limit than the paper's, and one for each gate not met or not tried.
 

@@ -144,6 +144,7 @@ class Bench:
             stop_ids=frozenset(),
             max_new_tokens=tokens,
             min_new_tokens=0,
+            context=length,
         )
         with Meter() as meter:
             found = run(asked, cells, self.model, self.graphs)

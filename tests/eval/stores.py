@@ -14,6 +14,7 @@ PROTOCOL = {
     "stop": "tokenizer",
     "min_length": "all",
     "generation": "checkpoint",
+    "question": "within",
     "control_text": "token",
     "prompt_limit": 7600,
     "template_options": {},

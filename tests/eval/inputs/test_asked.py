@@ -18,7 +18,13 @@ NEWLINE = TOKENIZER.encode("\n", add_special_tokens=False)[-1]
 
 def protocol(**rules: Any) -> Protocol:
     plain = {"chat": "none", "truncation": "truncate_first", "stop": "tokenizer", "min_length": "none"}
-    rest = {"generation": "bare", "control_text": "token", "prompt_limit": 100, "template_options": {}}
+    rest = {
+        "generation": "bare",
+        "control_text": "token",
+        "question": "within",
+        "prompt_limit": 100,
+        "template_options": {},
+    }
     return Protocol(**{**plain, **rest, **rules})
 
 
