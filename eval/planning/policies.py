@@ -89,7 +89,8 @@ def policies(name: str, settings: Mapping[str, Any]) -> list[Policy]:
 
     Raises UserError for a class that is not there or is no Press, and for fields that it refuses.
     """
-    key = json.dumps([name, settings], sort_keys=True, default=str)
+    # Two copies of the repository would else take each other's place in the cache.
+    key = json.dumps([str(digests.ROOT), name, settings], sort_keys=True, default=str)
     return _kept(cache.read("policies", key)) or _found(name, dict(settings), key)
 
 

@@ -106,3 +106,14 @@ def test_a_run_whose_answers_are_stored_imports_neither_torch_nor_transformers(
         )
         assert set(done.stdout.splitlines()[-1].split()) == heavy
         assert "echokv 128" in done.stdout
+
+
+def test_columns_that_do_not_fit_stand_below(
+    settings: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "45")
+    runner.run(composed(*settings, "limit=1"))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("syn_fact", " "))]
+    assert [line.split() for line in lines[::2]] == [["full", "snapkv", "128"], ["echokv", "128"]]
+    assert [len(line.split()) for line in lines[1::2]] == [3, 2]
+    assert all(len(one) == len(two) <= 45 for one, two in zip(lines[::2], lines[1::2], strict=True))
