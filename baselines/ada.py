@@ -8,6 +8,7 @@ import torch
 
 from baselines.pyramidkv import PyramidKV
 from baselines.snapkv import SnapKV
+from echokv import EchoKV
 from echokv.errors import UsageError
 from echokv.prefilling import Prefill
 from echokv.press import Press, Scores
@@ -23,41 +24,51 @@ class Ada(Press):
 
     alpha: the share that every head is sure of: 1 is the other method, 0 leaves all to the scores. None takes 0.2
         for KV heads and 0.5 for query heads, as the published tables.
-    shares: "official" rounds a head's two terms as the public code does, C alpha down and then the sum to the nearest
+    rule: "interpolate" rounds a head's two terms as the public code does, C alpha down and then the sum to the nearest
         even number, so that a layer may store a little more or less than its budget; "exact" rounds down and gives
-        what is missing to the largest remainders, lower heads first.
+        what is missing to the largest remainders, lower heads first. "safeguard" is that of NVIDIA's kvpress: the
+        best int(budget alpha) tokens of each head stay, what is protected counted among them, and the best of all
+        heads' other tokens fill the layer's budget.
     """
 
     alpha: float | None = None
-    shares: Literal["official", "exact"] = "official"
+    rule: Literal["interpolate", "exact", "safeguard"] = "interpolate"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.safeguard <= 1:
+        if not 0 <= self.part <= 1:
             raise UsageError(f"{type(self).__name__}.alpha is {self.alpha}; it must be from 0 to 1")
 
     @property
-    def safeguard(self) -> float:
+    def part(self) -> float:
         """alpha, chosen."""
         return self.alpha if self.alpha is not None else 0.2 if self.granularity == "kv_head" else 0.5
 
     def head_budgets(self, scores: Scores, budget: int, prefill: Prefill) -> Keep:
         device = scores[0].device
-        protected = torch.stack([layer.isposinf().sum(dim=1).to(device) for layer in scores]).tolist()
         budgets = self.layer_budgets(budget, prefill)
-        own = [[size - n for n in layer] for size, layer in zip(budgets, protected, strict=True)]
-        # All heads of a layer as one row: of equal scores the lower head's stays, then the lower index.
-        free = [layer.masked_fill(layer.isposinf(), -torch.inf).view(1, -1) for layer in scores]
-        best = cut(free, [[[sum(sizes)] for sizes in own]])[0]
-        held = [best.held(layer).view(len(sizes), -1).sum(dim=1).to(device) for layer, sizes in enumerate(own)]
-        won = torch.stack(held).tolist()
-        return [
-            [
-                n + size
-                for n, size in zip(layer, share(gained, sizes, self.safeguard, self.shares == "exact"), strict=True)
-            ]
-            for layer, gained, sizes in zip(protected, won, own, strict=True)
-        ]
+        sure = torch.stack([layer.isposinf().sum(dim=1).to(device) for layer in scores]).tolist()
+        if self.rule == "safeguard":
+            least = [max(1, int(size * self.part)) if self.part else 0 for size in budgets]
+            sure = [[max(n, safe) for n in layer] for safe, layer in zip(least, sure, strict=True)]
+            best = cut(scores, [sure])[0]
+            kept = [best.held(layer) for layer in range(len(scores))]
+        else:
+            kept = [layer.isposinf() for layer in scores]
+        own = [[size - n for n in layer] for size, layer in zip(budgets, sure, strict=True)]
+        won = _won([layer.masked_fill(mask, -torch.inf) for layer, mask in zip(scores, kept, strict=True)], own)
+        if self.rule != "safeguard":
+            exact = self.rule == "exact"
+            won = [share(gained, sizes, self.part, exact) for gained, sizes in zip(won, own, strict=True)]
+        return [[n + size for n, size in zip(*pair, strict=True)] for pair in zip(sure, won, strict=True)]
+
+
+def _won(scores: Scores, own: list[list[int]]) -> list[list[int]]:
+    """How many of its tokens each head has among the best of its layer, which are as many as `own` adds up to."""
+    # All heads of a layer as one row: of equal scores the lower head's stays, then the lower index.
+    best = cut([layer.reshape(1, -1) for layer in scores], [[[sum(sizes)] for sizes in own]])[0]
+    held = [best.held(layer).view(len(sizes), -1).sum(dim=1) for layer, sizes in enumerate(own)]
+    return torch.stack([counts.to(held[0].device) for counts in held]).tolist()
 
 
 def share(won: list[int], own: list[int], alpha: float, exact: bool) -> list[int]:
@@ -81,3 +92,8 @@ class AdaSnapKV(Ada, SnapKV):
 @dataclass(frozen=True, kw_only=True)
 class AdaPyramidKV(Ada, PyramidKV):
     """Ada-KV on SnapKV's scores, within PyramidKV's layer budgets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaEchoKV(Ada, EchoKV):
+    """Ada-KV on EchoKV's scores."""

@@ -38,17 +38,22 @@ class CriticalSnapKV(SnapKV):
 
     def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
         assert budget is not None  # `scope` asks for it
-        free, rows = budget - self.window, self.window
-        if self.granularity == "kv_head":
-            rows *= prefill.heads // prefill.groups
-        sure = int(self.first * free) if self.counts == "free" else max(0, int(self.first * budget) - self.window)
+        rows = self.window * (prefill.heads // prefill.groups if self.granularity == "kv_head" else 1)
+        sums = super().score(prefill)
         scores = []
-        for layer, sums in enumerate(super().score(prefill)):
-            mean = sums[:, : prefill.length - self.window] / rows
+        for layer, sizes in enumerate(self.head_budgets(sums, budget, prefill)):
+            mean = sums[layer][:, : prefill.length - self.window] / rows
             both = (mean + self.epsilon) * self.output_norms(prefill, layer)[:, : mean.shape[1]]
-            best = mean.sort(descending=True, stable=True).indices[:, :sure]
-            scores.append(protect(both.scatter(1, best, torch.inf), self.window))
+            ranks = mean.sort(descending=True, stable=True).indices.sort().indices
+            sure = torch.tensor([self.sure(size, budget) for size in sizes], device=ranks.device)
+            scores.append(protect(both.masked_fill(ranks < sure[:, None], torch.inf), self.window))
         return scores
+
+    def sure(self, size: int, budget: int) -> int:
+        """How many of the tokens before the window the first stage keeps, of a head that keeps `size` in all."""
+        if self.counts == "free":
+            return int(self.first * (size - self.window))
+        return max(0, int(self.first * size) - self.window)
 
     def output_norms(self, prefill: Prefill, layer: int) -> Float[Tensor, "heads L"]:
         """L1 norm of each value behind its head's part of the output projection."""

@@ -20,7 +20,9 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from baselines.ada import AdaSnapKV  # noqa: E402
 from baselines.chunkkv import ChunkKV  # noqa: E402
+from baselines.critical_ada_snapkv import CriticalAdaSnapKV  # noqa: E402
 from baselines.critical_snapkv import CriticalSnapKV  # noqa: E402
 from baselines.expected_attention import ExpectedAttention  # noqa: E402
 from baselines.keydiff import KeyDiff  # noqa: E402
@@ -66,6 +68,18 @@ PAIRS = {
         CriticalSnapKV(window=32, kernel=5, pooling="avg", counts="budget"),
         "CriticalKVPress",
         {"press": {"window_size": 32, "kernel_size": 5}},
+        inner="SnapKVPress",
+    ),
+    "ada_snapkv": Pair(
+        AdaSnapKV(window=32, kernel=5, pooling="avg", rule="safeguard", alpha=0.5),
+        "AdaKVPress",
+        {"alpha_safeguard": 0.5, "press": {"window_size": 32, "kernel_size": 5}},
+        inner="SnapKVPress",
+    ),
+    "critical_ada_snapkv": Pair(
+        CriticalAdaSnapKV(window=32, kernel=5, pooling="avg", rule="safeguard", alpha=0.5, counts="budget"),
+        "CriticalAdaKVPress",
+        {"alpha_safeguard": 0.5, "press": {"window_size": 32, "kernel_size": 5}},
         inner="SnapKVPress",
     ),
     "expected_attention": Pair(ExpectedAttention(), "ExpectedAttentionPress", {}),

@@ -8,11 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.ada import Ada, AdaPyramidKV, AdaSnapKV, share
+from baselines.ada import Ada, AdaEchoKV, AdaPyramidKV, AdaSnapKV, share
+from baselines.critical_ada_snapkv import CriticalAdaSnapKV
 from baselines.pyramidkv import PyramidKV
 from baselines.snapkv import SnapKV
 from echokv import Prefill, UsageError, decode
-from tests import twin
+from tests import twin, twin_rivals
 from tests.models import ARCHITECTURES
 from tests.policies import as_lists, shared_prefill, trace
 from tests.twin_model import decode as twin_decode
@@ -34,8 +35,8 @@ class Given(Ada):
         return [budget]
 
 
-def shared_out(scores: list[list[float]], alpha: float, shares: Any = "official") -> list[int]:
-    press: Any = Given(alpha=alpha, shares=shares)
+def shared_out(scores: list[list[float]], alpha: float, rule: Any = "interpolate") -> list[int]:
+    press: Any = Given(alpha=alpha, rule=rule)
     (sizes,) = press.head_budgets(press.score(scores), 5, scores)
     return [size - 2 for size in sizes]
 
@@ -123,8 +124,8 @@ def test_selections_and_answers_equal_the_twins(name: str, granularity: Any) -> 
 @pytest.mark.parametrize(("ada", "plain"), [(AdaSnapKV, SnapKV), (AdaPyramidKV, PyramidKV)])
 def test_all_of_it_safe_is_the_plain_method(ada: Any, plain: Any, granularity: str) -> None:
     p = shared_prefill("qwen2", LENGTH)
-    for shares in ("official", "exact"):
-        mine = ada(alpha=1, shares=shares, granularity=granularity).select(p, 64)
+    for rule in ("interpolate", "exact", "safeguard"):
+        mine = ada(alpha=1, rule=rule, granularity=granularity).select(p, 64)
         assert as_lists(mine) == as_lists(plain(granularity=granularity).select(p, 64))
 
 
@@ -132,10 +133,59 @@ def test_all_of_it_safe_is_the_plain_method(ada: Any, plain: Any, granularity: s
 def test_exact_budgets_store_what_the_plain_method_does(granularity: Any) -> None:
     p = shared_prefill("llama", LENGTH)
     for budget in (40, 64, 111):
-        mine = AdaSnapKV(shares="exact", granularity=granularity).select(p, budget)
+        mine = AdaSnapKV(rule="exact", granularity=granularity).select(p, budget)
         heads = p.groups if granularity == "kv_head" else p.heads
         assert [sum(layer) for layer in mine.kept] == [heads * budget] * p.layers
         assert min(min(layer) for layer in mine.kept) >= 32
+
+
+@pytest.mark.parametrize(
+    ("scores", "alpha", "sizes"),
+    [(A, 0.2, [4, 2]), (A, 0.8, [4, 2]), (A, 1.0, [3, 3]), (B, 0.5, [6, 0]), (B, 0.8, [4, 2]), (B, 1.0, [3, 3])],
+)
+def test_the_safeguard_by_hand(scores: list[list[float]], alpha: float, sizes: list[int]) -> None:
+    assert shared_out(scores, alpha, "safeguard") == sizes
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_the_safeguard_stores_what_the_plain_method_does(granularity: Any) -> None:
+    p = shared_prefill("qwen3", LENGTH)
+    for budget, alpha in ((40, 0.0), (64, 0.2), (111, 0.9)):
+        mine = AdaSnapKV(rule="safeguard", alpha=alpha, granularity=granularity).select(p, budget)
+        heads = p.groups if granularity == "kv_head" else p.heads
+        assert [sum(layer) for layer in mine.kept] == [heads * budget] * p.layers
+        assert min(min(layer) for layer in mine.kept) >= max(32, int(budget * alpha))
+
+
+def test_heads_share_by_what_a_lookahead_asked_for() -> None:
+    p = shared_prefill("qwen2", LENGTH)
+    mine = AdaEchoKV(workspace=100, rule="exact", alpha=0.2).select(p, 64)
+    scores = AdaEchoKV(workspace=100).scores(p, 64)
+    for layer, kept, row in zip(scores, mine.positions(), mine.kept, strict=True):
+        assert [head.tolist() for head in kept] == [
+            twin.top(own.tolist(), n) for own, n in zip(layer, row, strict=True)
+        ]
+        assert sum(row) == 64 * p.groups
+    assert len({n for layer in mine.kept for n in layer}) > 2
+
+
+@pytest.mark.parametrize("rule", ["interpolate", "exact", "safeguard"])
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_two_stages_within_the_heads_shares(granularity: Any, rule: Any) -> None:
+    p, whole = shared_prefill("qwen2", LENGTH), trace("qwen2", LENGTH)
+    fields: dict[str, Any] = {"granularity": granularity, "window": 8}
+    press = CriticalAdaSnapKV(rule=rule, alpha=0.5, **fields)
+    mine = press.select(p, 64)
+    assert mine.kept == AdaSnapKV(rule=rule, alpha=0.5, **fields).select(p, 64).kept
+    sums = twin.window_score(whole, 8, granularity, "max", 7)
+    for layer, (sizes, kept) in enumerate(zip(mine.kept, mine.positions(), strict=True)):
+        norms = press.output_norms(p, layer).tolist()
+        for head, (size, own) in enumerate(zip(sizes, kept, strict=True)):
+            before = sums[layer][head][: LENGTH - 8]
+            sure = max(int(0.5 * (size - 8)), 32 - 8 if rule == "safeguard" else 0)
+            rows = 8 * len(whole.queries[layer]) // len(sums[layer])
+            scores = twin_rivals.critical(before, norms[head], rows, sure, 1e-4)
+            assert own.tolist() == twin.top(scores + [inf] * 8, size)
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.5])

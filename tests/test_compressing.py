@@ -192,7 +192,7 @@ def test_an_answer_that_breaks_leaves_no_trace() -> None:
         ),
         ({"max_new_tokens": 9, "stop_strings": "a"}, "stop_strings are given without a tokenizer"),
         ({"max_new_tokens": 9, "stop_strings": [""]}, "each must be a text of at least one character"),
-        ({"max_new_tokens": 9, "streamer": object()}, "a streamer is given for 2 rows"),
+        ({"max_new_tokens": 9, "streamer": "none"}, "a streamer is given for 2 rows"),
         ({"max_new_tokens": 4000}, "the model has 2048 positions: give fewer"),
     ],
     ids=str,

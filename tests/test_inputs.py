@@ -85,7 +85,7 @@ def test_padding_at_either_end_is_taken_off(rows: list[tuple[list[int], bool]]) 
         (None, "a NoneType is given as the prompt"),
         ({"pixel_values": 1}, "a mapping with pixel_values is given"),
         ({"input_ids": [1], "pixel_values": 1}, "the prompt comes with pixel_values"),
-        (torch.rand(1, 5), "ids of torch.float32 are given"),
+        (torch.ones(1, 5), "ids of torch.float32 are given"),
         (torch.ones(1, 1, 5, dtype=torch.long), r"ids of shape \[1, 1, 5\] are given"),
         (torch.tensor([[1, 2], [0, 2]]), "several prompts are given as one tensor, some with padding"),
         ([[[1], [2]]], "a list of prompts holds one that is 2 prompts itself"),
