@@ -139,6 +139,31 @@ class Compressed:
         """`reply` to a question, which leaves no trace: the context is evicted from without it and stays as it is."""
         return self.copy().feed(question, evict=False).reply(config, **how)
 
+    def handover(self, inputs: Any = None) -> dict[str, Any]:
+        """Arguments for the model's own `generate`: `model.generate(**held.handover(turn), max_new_tokens=64)`.
+
+        inputs: a turn, which `generate` feeds. Without one the cache must lack a token that was generated last.
+
+        The cache counts evicted tokens, so that positions and masks are right. Pass its attention mask, of ones, as it
+        is: transformers would look for the evicted tokens of another one among the kept. What `generate` adds is not
+        noted here. Raises UsageError for several rows, for layers or heads of unequal length, and where nothing is left
+        to feed.
+        """
+        from echokv.caches import arguments
+
+        self._check()
+        if len(self.rows) != 1:
+            raise UsageError(f"{len(self.rows)} rows are held: one can be handed over; compress one prompt for it")
+        (row,) = self.rows
+        more = [] if inputs is None else self._after(row, self._turns(inputs)[0])
+        if not [*row.unfed, *more]:
+            raise UsageError(
+                "the cache has seen every token, and generate feeds at least one: pass a turn to handover()"
+            )
+        if more:
+            check_ids(self.model.config, more)
+        return arguments(row, _with(row.had(), [*row.unfed, *more]))
+
     def _generate(self, rules: Sequence[Rule], streamer: Any) -> list[list[int]]:
         before = [row.same() for row in self.rows]
         try:
