@@ -40,6 +40,7 @@ class Model(Section):
     """
 
     name: Annotated[str, BeforeValidator(_home)] = Field(min_length=1, description="a hub name or a local folder")
+    title: str | None = Field(None, min_length=1, description="a name for tables, or null")
     label: str | None = Field(
         None, pattern=rf"^{NAME.pattern}\z", description="a name of letters, digits, '.', '+', '-' and '_'"
     )
@@ -68,6 +69,7 @@ class Chosen(Section):
     model_config = ConfigDict(extra="allow")
 
     target: str = Field(alias="_target_", description="the import path of a class: see eval/inputs/sources")
+    title: str | None = Field(None, min_length=1, description="a name for tables, or null")
     subsets: Texts | None = Field(None, description="a subset, a group or a list of them, or null for all there are")
     prompts: LocalPath | None = Field(None, description="a JSON file {subset: template}, or null")
 
@@ -135,6 +137,9 @@ def settings(config: DictConfig) -> Settings:
 def _typed(config: DictConfig, overrides: Sequence[str], choices: Mapping[str, Any]) -> Settings:
     content: Any = OmegaConf.to_container(config, resolve=True)
     keep_texts(content, overrides, texts(Settings))
+    for fields in (content.get("methods") or {}).values():
+        if isinstance(fields, dict):
+            fields.pop("title", None)  # for tables, which read it in the YAML: no field of the class
     if isinstance(chosen := content.get("data"), dict) and isinstance(path := chosen.get("_target_"), str):
         kind = source_class(path)
         if isinstance(kind, type) and issubclass(kind, Section):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from eval.console.errors import UserError
-from eval.tables import cells, gates, notes
+from eval.tables import cells, gates, notes, titles
 from eval.tables.collect import Run
 from eval.tables.layout import Table, layout
 from eval.tables.options import Selected
@@ -72,7 +72,7 @@ def describe(table: pd.DataFrame, selected: Selected, settings: Sequence[str] = 
     counts = f"n={single['n'].min()}" + (f" to {single['n'].max()}" if single["n"].nunique() > 1 else "") + " per task"
     run, preset = selected.answers.runs[0], selected.answers.preset
     words = [
-        f"Scores (0 to 100) of {model_name(run)} on {run.folder.parts[-3]}",
+        f"Scores (0 to 100) of {model_name(run)} on {data_name(run)}",
         *settings,
         f"preset {preset}" + (f" with {selected.answers.deviation}" if selected.answers.deviation else ""),
         *gates.question(selected.answers.runs),
@@ -85,9 +85,18 @@ def describe(table: pd.DataFrame, selected: Selected, settings: Sequence[str] = 
 def model_name(run: Run) -> str:
     """Name the model and what a reader must know to weigh its scores."""
     name = str(run.shown.get("model") or run.identity["model"].get("name") or run.model)
-    if name == "smollm2":
-        return "SmolLM2-135M-Instruct (a 135M model)"
+    known = titles.settings("model", run.model)
+    if known.get("title") and Path(str(known.get("name"))).name == Path(name).name:
+        return str(known["title"])
     return f"{name} (random weights)" if "random" in f"{name} {run.model}".lower() else name
+
+
+def data_name(run: Run) -> str:
+    """Name the data: by its label, such as the name of a folder of records, else as its YAML does."""
+    source = run.folder.parts[-3]
+    data = run.identity.get("data")
+    label = data.get("label") if isinstance(data, dict) else None
+    return str(label or titles.title("data", source) or source)
 
 
 def write_files(folder: Path, name: str, texts: Mapping[str, str]) -> None:

@@ -13,20 +13,11 @@ from typing import Any
 
 import pandas as pd
 
+from eval.tables import titles
+
 ORDER = (  # of rows, as in the paper's tables; other methods come last
     "full", "streamingllm", "h2o", "snapkv", "pyramidkv", "laq", "stage1_only", "iterative_only", "echokv",
 )  # fmt: skip
-TITLES = {
-    "full": "FullKV",
-    "streamingllm": "StreamingLLM",
-    "h2o": "H2O",
-    "snapkv": "SnapKV",
-    "pyramidkv": "PyramidKV",
-    "laq": "LAQ",
-    "stage1_only": "EchoKV, stage 1 only",
-    "iterative_only": "EchoKV, iterative only",
-    "echokv": "EchoKV",
-}
 FRAME = ["method", "variant", "budget"]  # columns of a data frame that say which row a line is of
 CODE = "code"
 _SHORTEST = 4  # digits of a digest that are shown
@@ -71,8 +62,8 @@ class Key:
 
 
 def title(method: str) -> str:
-    """Name a method for a reader."""
-    return TITLES.get(method, method)
+    """Name a method for a reader, as its YAML does."""
+    return titles.title("method", method) or method
 
 
 def key_of(method: str, variant: str, budget: Any) -> Key:

@@ -8,11 +8,8 @@ from typing import Any, cast
 from omegaconf import OmegaConf
 
 from eval.console.errors import UserError
-from eval.inputs.protocol import Rules
 from eval.inputs.subsets import CONF
 from eval.scoring.metrics import Edit
-
-_RULES = tuple(Rules.model_fields)
 
 
 def edit_of(preset: str) -> Edit:
@@ -33,16 +30,14 @@ def deviation(protocol: Mapping[str, Any], preset: str, model: str) -> str:
     A preset or model without a file in `conf` has no rules to differ from. A rule that a run does not name, for it is
     of an earlier version, it does not break.
     """
-    own, of_model = _read("preset", preset), _read("model", model)
-    if own is None or of_model is None:
+    of_preset, of_model = _read("preset", preset), _read("model", model)
+    if of_preset is None or of_model is None:
         return ""
     defaults: Any = OmegaConf.load(CONF / "config.yaml")  # of what a model's YAML leaves out
-    whole = OmegaConf.create({"preset": own, "model": OmegaConf.merge(defaults["model"], of_model)})
+    whole = OmegaConf.create({"preset": of_preset, "model": OmegaConf.merge(defaults["model"], of_model)})
     expected = OmegaConf.to_container(whole, resolve=True)
     rules = cast(dict[str, Any], expected)["preset"]
-    return ", ".join(
-        f"{rule} {protocol.get(rule)}" for rule in _RULES if protocol.get(rule, rules[rule]) != rules[rule]
-    )
+    return ", ".join(f"{rule} {own}" for rule, own in protocol.items() if own != rules.get(rule, own))
 
 
 def _read(group: str, name: str) -> dict[str, Any] | None:

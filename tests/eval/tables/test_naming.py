@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from eval import compare, figures, show
 from eval.report import groups, numbers
 from eval.tables import __main__ as tables
-from eval.tables import collect, naming
+from eval.tables import collect, naming, titles
 from eval.tables.naming import Name
 from tests.eval.stores import pattern, write
+from tests.test_configs import composed
 
 VALUES = st.sampled_from([4, 8, 16, None, True, "none", "max", [3, 5], [], 0.5])
 FIELDS = st.fixed_dictionaries({"steps": VALUES, "pooling": VALUES, "code": st.sampled_from(["3f2a77", "3f2b11", "9"])})
@@ -146,3 +147,43 @@ def test_a_cells_name_is_one_that_files_and_addresses_take() -> None:
     assert len(set(found)) == len(found)
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789=_-") for name in found)
     assert numbers.name_of(naming.Key(Name("laq"), 128)) == "laq-128"
+
+
+def test_titles_are_those_of_the_yaml_and_no_part_of_an_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = tmp_path / "conf"
+    for group, name, text in (
+        ("method", "mine", "# @package methods\nmine: {title: My press, _target_: a.B}\n"),
+        ("model", "own", "name: me/own-7b\ntitle: Own (7B)\n"),
+        ("data", "longbench", "title: The archive\n"),
+    ):
+        (conf / group).mkdir(parents=True, exist_ok=True)
+        (conf / group / f"{name}.yaml").write_text(text)
+    monkeypatch.setattr(titles, "CONF", conf)
+    titles.settings.cache_clear()
+    try:
+        for model in ("me/own-7b", "me/other"):
+            results = tmp_path / model.replace("/", "-")
+            for steps in (4, 8):
+                settings = {"model": {"name": model}, "method": {"steps": steps}}
+                write(results, "mine", 128, {"trec": [True]}, label="own", **settings)
+            assert tables.main(["table3", "--model", "own", "--results", str(results)]) == 0
+            out = capsys.readouterr().out
+            assert "| My press (steps=4) | 128 |" in out
+            assert f"of {'Own (7B)' if model == 'me/own-7b' else model} on The archive;" in out
+            write(results, "mine", 128, {"trec": [True]}, label="own", source="jsonl", data={"label": "records"})
+            assert tables.main(["table3", "--model", "own", "--data", "jsonl", "--results", str(results)]) == 0
+            assert " on records; preset paper" in capsys.readouterr().out
+    finally:
+        titles.settings.cache_clear()
+    plain = composed("methods.echokv.steps=4").methods["echokv"]
+    assert "title" not in plain
+    assert composed("model.title=X").model.title == "X"
+    assert "title" not in composed("data.title=X").data.own
+
+
+def test_the_papers_methods_have_titles() -> None:
+    assert all(titles.title("method", name) for name in naming.ORDER)
+    assert naming.title("echokv") == "EchoKV"
+    assert naming.title("unheard_of") == "unheard_of"

@@ -104,7 +104,7 @@ def test_a_chosen_setting_is_in_the_caption(tmp_path: Path) -> None:
         write(tmp_path, "laq", 128, {"trec": [True, False]}, data={"length": length})
     for length in (512, 640):
         assert run(tmp_path, "table3", "--model", "smollm2", "--where", f"data.length={length}") == 0
-        assert f"on longbench; data.length={length}; preset" in (tmp_path / "tables" / "table3.md").read_text()
+        assert f"on LongBench; data.length={length}; preset" in (tmp_path / "tables" / "table3.md").read_text()
 
 
 def test_records_that_spell_control_tokens_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
