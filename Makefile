@@ -10,7 +10,7 @@ RESULTS := $(if $(results),--results $(results))
 CHOSEN := $(foreach name,model data preset results,$(if $($(name)),--$(name) $($(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint clean bench tables table3 table4 table5 compare paper-check anomaly
+.PHONY: help setup demo test lint clean bench gpu-check tables table3 table4 table5 compare paper-check anomaly
 .PHONY: table1 table2 table6 ablations forensics dispersion sweep status report figures screenshots bench-report
 
 help:  ## list the targets
@@ -41,6 +41,9 @@ lint: setup  ## ruff and mypy
 
 bench: setup  ## cost ratios and plots in one run of 10 minutes; make bench flags='--parts grid --length 1024'
 	$(PY) scripts/bench.py $(flags)
+
+gpu-check: setup  ## on a GPU: is it right there, and what does it cost? Ten minutes, random weights
+	$(PY) scripts/gpu_check.py $(flags)
 
 tables: table3 table4 table5  ## the paper's Tables 3 to 5 as CSV, LaTeX and Markdown
 

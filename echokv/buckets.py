@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from echokv.devices import sent
 from echokv.scores import accumulator, products
 
 
@@ -18,7 +19,7 @@ def gather(full: Float[Tensor, "G L D"], indices: Int[Tensor, "heads kept"]) -> 
     groups, length, dim = full.shape
     heads, kept = indices.shape
     offset = torch.arange(heads, device=full.device) // (heads // groups) * length
-    flat = (indices.to(full.device).clamp(min=0) + offset[:, None]).view(-1)
+    flat = (sent(indices, full.device).clamp(min=0) + offset[:, None]).view(-1)
     return full.view(-1, dim).index_select(0, flat).view(heads, kept, dim)
 
 
@@ -45,9 +46,9 @@ class Bucket:
     def _place(self, units: list[int]) -> None:
         count, width, _ = self.keys.shape
         self.units = units
-        self.rows = torch.tensor([unit // self.heads for unit in units]).to(self.keys.device)
+        self.rows = sent([unit // self.heads for unit in units], self.keys.device)
         # Where the tail of each unit begins, counted in entries from the buffer's start.
-        self.begins = (torch.arange(count) * width + self.longest).to(self.keys.device)
+        self.begins = torch.arange(count, device=self.keys.device) * width + self.longest
 
     def fill(self, first: int, keys: Tensor, values: Tensor, column: int) -> None:
         """Store the entries [units, n, D] of neighbouring units, from a column of the buffer on, as far as it goes."""
@@ -84,7 +85,7 @@ class Bucket:
         """Drop all rows but these, which have new numbers."""
         own = [at for at, unit in enumerate(self.units) if unit // self.heads in staying]
         if len(own) < len(self.units):
-            index = torch.tensor(own, dtype=torch.long).to(self.keys.device)
+            index = sent(torch.tensor(own, dtype=torch.long), self.keys.device)
             self.keys, self.values = self.keys[index], self.values[index]
             self.padding = None if self.padding is None else self.padding[index]
         self._place([staying[self.units[at] // self.heads] * self.heads + self.units[at] % self.heads for at in own])
@@ -92,9 +93,9 @@ class Bucket:
 
 def _padding(kept: list[int], like: Tensor) -> Float[Tensor, "units 1 longest"]:
     """-inf for the entries of a unit that only longer units have."""
-    beyond = torch.arange(max(kept)) >= torch.tensor(kept)[:, None]
-    zeros = torch.zeros(beyond.shape, dtype=accumulator(like.dtype))
-    return zeros.masked_fill(beyond, -torch.inf).to(like.device)[:, None]
+    beyond = torch.arange(max(kept), device=like.device) >= sent(kept, like.device)[:, None]
+    zeros = torch.zeros(beyond.shape, dtype=accumulator(like.dtype), device=like.device)
+    return zeros.masked_fill(beyond, -torch.inf)[:, None]
 
 
 class Units:
@@ -117,7 +118,7 @@ class Units:
         self.order, self.back = None, None
         if order != sorted(order):
             index = torch.tensor(order)
-            self.order, self.back = (one.to(self.buckets[0].keys.device) for one in (index, index.argsort()))
+            self.order, self.back = (sent(one, self.buckets[0].keys.device) for one in (index, index.argsort()))
 
     def runs(self, row: int, heads: int) -> Iterator[tuple[Bucket, int, slice]]:
         """The heads of a row that lie side by side, with the bucket and the place of the first."""

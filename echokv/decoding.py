@@ -35,13 +35,12 @@ def advance(*stretches: Stretch, record: Callable[[Step], Step] | None = None) -
     while rows.sessions:
         logits, best = rows.next()
         # One transfer for all rows: on a GPU each costs a wait for the device.
-        for session, row, token in zip(rows.sessions, logits, best.tolist(), strict=True):
-            session.feed(row, token)
+        tokens, running = best.tolist(), rows.running()
+        for place, session in running:
+            session.feed(logits[place], tokens[place])
             active[id(session)].steps -= 1
         rows.follow()
-        done = [place for place, session in enumerate(rows.sessions) if active[id(session)].over]
-        if done:
-            rows.close(done)
+        rows.finish([place for place, session in running if active[id(session)].over])
     for one in begun:
         if id(one.session) in like:
             first = active[like[id(one.session)]]

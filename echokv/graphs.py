@@ -1,5 +1,7 @@
 """Recording a decode step on CUDA, so that each token is one launch instead of thousands."""
 
+import warnings
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,11 +15,18 @@ def cuda_graph(step: Step, device: torch.device) -> Step:
     """A step that replays the kernels of the given one, which must have run before, on that device.
 
     Recording executes nothing: the first replay is the next step. What replaying returns is overwritten by the next.
+    Steps that are recorded one after the other share their memory: only the last may be replayed. Where recording
+    fails, as for lack of memory, a warning says why and the step goes on as it is.
     """
     graph = torch.cuda.CUDAGraph()
-    # A graph records a stream of the current device: of another's kernels it would stay empty without an error.
-    with torch.cuda.device(device), torch.cuda.graph(graph):
-        made = step()
+    try:
+        # A graph records a stream of the current device: of another's kernels it would stay empty without an error.
+        with torch.cuda.device(device), torch.cuda.graph(graph, pool=_pool(device)):
+            made = step()
+    except RuntimeError as error:  # torch.OutOfMemoryError is one
+        told = " ".join(str(error).split())[:200]
+        warnings.warn(f"a decode step could not be recorded and runs without a CUDA graph: {told}", stacklevel=2)
+        return step
 
     def replay() -> tuple[torch.Tensor, torch.Tensor]:
         with torch.cuda.device(device):
@@ -25,6 +34,13 @@ def cuda_graph(step: Step, device: torch.device) -> Step:
         return made
 
     return replay
+
+
+@cache
+def _pool(device: torch.device) -> Any:
+    """The memory of all graphs of a device: each with its own would ask the driver for new memory."""
+    with torch.cuda.device(device):
+        return torch.cuda.graph_pool_handle()
 
 
 def check_graphs(model: Any) -> None:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from echokv.devices import sent
 from echokv.errors import UsageError
 from echokv.scores import accumulator
 
@@ -65,7 +66,7 @@ def angles(model: Any, positions: Int[Tensor, " n"], like: Tensor) -> Angles:
     check_reach(model.config, 1 + max(positions.tolist(), default=0))
     rotary: Any = model.model.rotary_emb
     exact = accumulator(like.dtype)
-    positions = positions.to(like.device)
+    positions = sent(positions, like.device)
     cos, sin = rotary(torch.empty(0, dtype=exact, device=like.device), positions[None])
     # Of a model on several devices the rotary embedding may lie on another than this layer.
     return Angles(*(part[0].to(like.device, exact) / rotary.attention_scaling for part in (cos, sin)))

@@ -9,6 +9,7 @@ from torch import Tensor
 from echokv.attention import forward
 from echokv.blocks import caches
 from echokv.buckets import longer
+from echokv.devices import sent
 from echokv.generation import BARE, Generation, Ruled
 from echokv.scores import accumulator
 from echokv.session import Session
@@ -36,13 +37,14 @@ class Rows:
         self.sessions, self.caches = caches(sessions, self.capacity)
         fed = [len(session.fed) for session in self.sessions]
         ends = [[s.prefill.end + n] for s, n in zip(self.sessions, fed, strict=True)]
-        self.tokens = torch.tensor([[session.next_token] for session in self.sessions], device=device)
-        self.positions = torch.tensor(ends, device=device)
-        self.column = torch.tensor(fed, device=device)  # where in the tail the next token of each row goes
+        self.tokens = sent([[session.next_token] for session in self.sessions], device)
+        self.positions = sent(ends, device)
+        self.column = sent(fed, device)  # where in the tail the next token of each row goes
         self.number = torch.zeros(1, dtype=torch.long, device=device)  # of the step, counted from the opening
         shape = (len(fed), first.heads, room, first.keys[0].shape[-1])
         asked = any(session.record for session in sessions)
         self.queries = [part.new_zeros(shape) for part in first.keys] if asked else []
+        self._finished: dict[int, int] = {}  # places of rows that are over, and after how many steps they were
         self._record = record
         self._repeat: Step | None = None
         self._warm = False
@@ -90,10 +92,26 @@ class Rows:
 
     def follow(self) -> None:
         """After a step whose tokens the sessions have noted: what they want to be fed next."""
-        self.tokens.copy_(torch.tensor([[session.next_token] for session in self.sessions]))
+        self.tokens.copy_(sent([[session.next_token] for session in self.sessions], self.tokens.device))
         self.steps += 1
 
+    def running(self) -> list[tuple[int, Session]]:
+        """The rows that are not over, with their places in what a step returns."""
+        return [(place, session) for place, session in enumerate(self.sessions) if place not in self._finished]
+
+    def finish(self, places: list[int]) -> None:
+        """These rows are over. They leave at once, or, where steps are recorded, when half of the rows are over.
+
+        A row that stays is fed on and what it gives is left unread: dearer than a smaller step, cheaper than to
+        record one.
+        """
+        self._finished.update(dict.fromkeys(places, self.steps))
+        if self._finished and (self._record is None or 2 * len(self._finished) >= len(self.sessions)):
+            self._close()
+
     def _lengthen(self) -> None:
+        if self._finished:
+            self._close()
         for cache in self.caches:
             cache.grow(self.room)
         self.queries = [longer(part, self.room) for part in self.queries]
@@ -113,17 +131,18 @@ class Rows:
             for generation, rows in places.items()
         ]
 
-    def close(self, leaving: list[int]) -> None:
-        """Hand the tails (and recorded queries) of these rows back to their sessions and drop the rows."""
+    def _close(self) -> None:
+        """Hand the tails (and recorded queries) of the rows that are over back to their sessions and drop the rows."""
+        leaving, self._finished = self._finished, {}
         first, caches, staying = 0, [], []
         for cache in self.caches:
             rows = range(first, first + cache.count)
             first += cache.count
-            for row in set(rows) & set(leaving):
+            for row in set(rows) & leaving.keys():
                 session = self.sessions[row]
                 session.tail_keys, session.tail_values = cache.tail(row - rows.start, len(session.fed))
                 if session.record:
-                    session.add_queries([part[row, :, : self.steps].clone() for part in self.queries])
+                    session.add_queries([part[row, :, : leaving[row]].clone() for part in self.queries])
             kept = [row for row in rows if row not in leaving]
             staying += kept
             if kept:
@@ -133,7 +152,7 @@ class Rows:
         self.caches = caches
         self.sessions = [self.sessions[row] for row in staying]
         index = torch.tensor(staying, dtype=torch.long)
-        self.queries = [part[index.to(part.device)] for part in self.queries]
-        index = index.to(self.column.device)
+        self.queries = [part[sent(index, part.device)] for part in self.queries]
+        index = sent(index, self.column.device)
         self.tokens, self.positions, self.column = (part[index] for part in (self.tokens, self.positions, self.column))
         self._changed()

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from echokv.devices import sent
 from echokv.errors import UsageError
 from echokv.prefilling import Prefill
 from echokv.scores import LOGITS
@@ -147,4 +148,4 @@ def _sizes(keep: Keep, like: Tensor) -> Int[Tensor, "layers heads 1"]:
     first = keep[0][0]
     if all(size == first for heads in keep for size in heads):
         return torch.full(shape, first, device=like.device)
-    return torch.tensor(keep, device=like.device).view(shape)
+    return sent(keep, like.device).view(shape)

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from echokv.devices import sent
 from echokv.errors import UsageError
 from echokv.generation import BARE
 from echokv.prefilling import Prefill
@@ -54,7 +55,7 @@ class Session:
     def _choose(self, logits: Float[Tensor, " V"]) -> int:
         """The most probable token; stop ids are no choice before `min_new_tokens` tokens."""
         if len(self.fed) - self.given < self.min_new_tokens and self.prefill.stop_ids:
-            logits = logits.index_fill(0, torch.tensor(sorted(self.prefill.stop_ids), device=logits.device), -torch.inf)
+            logits = logits.index_fill(0, sent(sorted(self.prefill.stop_ids), logits.device), -torch.inf)
         return int(logits.argmax())
 
     @property

@@ -34,7 +34,7 @@ def test_a_step_stays_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
             assert count.launches.total() > 100
             assert not count.waits
             assert not count.host
-            rows.close([1, 4])
+            rows.finish([1, 4])
             rows._lengthen()
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from accelerate.hooks import attach_align_device_hook_on_blocks
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from baselines.full import FullKV
 from echokv import Prefill, Selection, Session, Stretch, advance, decode_rows, prefill
@@ -18,6 +17,7 @@ from echokv.selection import cut
 from eval.analysis.outcomes import fidelity, true_queries
 from eval.answering.together import choose
 from eval.inputs import evidence
+from tests.counting import counted
 from tests.elsewhere import DEVICE, Elsewhere, elsewhere, moved
 from tests.models import build, prompt
 from tests.policies import ALL, EVERYTHING, POLICIES, as_lists, shared_prefill
@@ -117,21 +117,6 @@ def test_selections_side_by_side_and_measurements_of_them(spread: bool) -> None:
         assert mine == pytest.approx(other)
 
 
-class _Waits(TorchDispatchMode):
-    """Notes what the host waits for: values and shapes that it reads, and copies from one device to the other."""
-
-    def __init__(self, seen: list[str]) -> None:
-        super().__init__()
-        self.seen = seen
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, device = func.name(), (kwargs or {}).get("device")
-        moves = name == "aten::_to_copy" and device is not None and torch.device(device) != args[0].device
-        if moves or name in ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"):
-            self.seen.append(name)
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("granularity", ["kv_head", "query_head"])
 @pytest.mark.parametrize("policy", ["streaming_llm", "h2o_all", "h2o_window", "snapkv", "pyramidkv"])
 def test_a_selection_of_several_budgets_waits_once(
@@ -139,13 +124,10 @@ def test_a_selection_of_several_budgets_waits_once(
 ) -> None:
     """However many the layers: for the count of NaN and ties. H2O "all" has its sums from the prefill."""
     press = POLICIES[policy].press(granularity=granularity)
-    read: list[str] = []
     with elsewhere():
         p = far_prefill()
-        whole = Elsewhere.tolist
-        monkeypatch.setattr(Elsewhere, "tolist", lambda self: read.append("tolist") or whole(self))
-        with _Waits(read):
+        with counted(monkeypatch) as count:
             made = press.select_all(p, [40, 64, 96])
-            assert len(read) == (policy != "streaming_llm"), read
+            assert count.waits.total() == (policy != "streaming_llm"), count.waits
             int(made[0].indices[0].to("cpu")[0, 0])
-    assert len(read) > 1  # what it would count
+    assert count.waits.total() == (policy != "streaming_llm") + 1  # what it would count

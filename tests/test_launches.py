@@ -92,5 +92,5 @@ def test_a_step_of_19_rows(cuda: list[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_selection_of_18_cells(cuda: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     launches, waits = of_32(monkeypatch, selection_of_18)
-    assert launches <= 24_940
-    assert waits <= 482
+    assert launches <= 25_668
+    assert waits <= 18  # the bar is 100

@@ -1,5 +1,6 @@
 """How rows decode together: several prompts, rows that are alike, and steps that are recorded and replayed."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -71,6 +72,58 @@ def test_recorded_steps_equal_steps(name: str) -> None:
         advance(*(Stretch(session, n) for session, n in zip(replayed, limits, strict=True)), record=counted)
     same(replayed, plain)
     assert len(taken) > ROOM // 2  # most steps were replays
+
+
+def test_rows_that_leave_one_by_one_are_recorded_anew_when_half_are_gone() -> None:
+    """Ten rows that end at ten steps: not ten recordings."""
+    p, made = shared_prefill("llama", LENGTH), []
+
+    def noted(step: Step) -> Step:
+        made.append(len(step.__self__.sessions))  # type: ignore[attr-defined]
+        return recorded(step)
+
+    limits = [4 + row for row in range(10)]
+    plain, replayed = opened(p, record=True), opened(p, record=True)
+    advance(*(Stretch(session, n) for session, n in zip(plain, limits, strict=True)))
+    advance(*(Stretch(session, n) for session, n in zip(replayed, limits, strict=True)), record=noted)
+    same(replayed, plain)
+    assert made == [10, 5]
+
+
+class NoGraph:
+    """What torch offers of CUDA graphs on a machine whose memory is full."""
+
+    def __init__(self, *_: object, pool: object = None) -> None:
+        self.pool = pool
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\n Tried to allocate")
+
+
+def test_a_step_that_cannot_be_recorded_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = shared_prefill("llama", LENGTH)
+    plain, replayed = opened(p), opened(p)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", NoGraph)
+    monkeypatch.setattr(torch.cuda, "graph", NoGraph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    with pytest.warns(UserWarning, match="runs without a CUDA graph: CUDA out of memory. Tried to allocate"):
+        found = decode_rows(replayed, 6, record=partial(graphless, device=torch.device("cuda", 0)))
+    assert found == decode_rows(plain, 6)
+
+
+def graphless(step: Step, device: torch.device) -> Step:
+    """`cuda_graph`, whose attempt to record is undone: no capture holds the work back here."""
+    rows: Any = step.__self__  # type: ignore[attr-defined]
+    places = (rows.tokens, rows.positions, rows.column, rows.number)
+    before = [place.clone() for place in places]
+    made = cuda_graph(step, device)
+    for place, value in zip(places, before, strict=True):
+        place.copy_(value)
+    return made
 
 
 def test_step_waits_for_nothing() -> None:
