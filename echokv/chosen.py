@@ -7,8 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from echokv.choosing import Rule
-from echokv.further import feed
+from echokv.further import evict, feed
 from echokv.prefilling import Needs, Prefill
+from echokv.press import Press
 from echokv.selection import Selection
 from echokv.session import Session
 
@@ -17,20 +18,21 @@ class Chosen(Session):
     """A session whose tokens a rule chooses.
 
     logits: after the token fed last. unfed: tokens that were generated and that the cache has not seen.
-    tell: called with each token.
+    tell: called with each token. said: the answer so far.
     """
 
     def __init__(self, prefill: Prefill, selection: Selection, record: bool = True) -> None:
         super().__init__(prefill, selection, record, bare=True)
         self.logits: Float[Tensor, " V"] = prefill.logits
         self.unfed: list[int] = []
+        self.said: list[int] = []
         self.rule: Rule | None = None
         self.ended = False
         self.tell: Callable[[int], None] | None = None
 
     def begin(self, rule: Rule, tell: Callable[[int], None] | None) -> None:
         """Choose the first token of an answer."""
-        self.rule, self.tell = rule, tell
+        self.rule, self.tell, self.said = rule, tell, []
         self._next(self.logits)
 
     def feed(self, logits: Float[Tensor, " V"], best: int) -> None:
@@ -41,6 +43,7 @@ class Chosen(Session):
         assert self.rule is not None
         self.logits = logits
         self.next_token = self.rule.choose(self.had, logits)
+        self.said.append(self.next_token)
         self.ended = self.rule.ends(self.had, self.next_token, logits)
         if self.tell:
             self.tell(self.next_token)
@@ -68,8 +71,18 @@ class Chosen(Session):
         if not needs.column_sums:
             self.queries = [part[:, max(0, part.shape[1] - needs.window) :].clone() for part in self.queries]
 
+    def evicted(self, press: Press, budget: int | None) -> "Chosen":
+        """A session that goes on from here with `budget` entries a head; itself if it holds no more. See `evict`."""
+        made = evict(self, press, budget, self.logits)
+        if made is None:
+            return self
+        made.next_token, made.ended, made.rule, made.tell = self.next_token, self.ended, self.rule, self.tell
+        made.unfed, made.said = self.unfed, self.said
+        return made
+
     def same(self) -> "Chosen":
         """A session in this state. What both hold they share: nothing of it is ever changed in place."""
         made = copy(self)
-        made.fed, made.unfed, made.queries = list(self.fed), list(self.unfed), list(self.queries)
+        made.fed, made.unfed, made.said = list(self.fed), list(self.unfed), list(self.said)
+        made.queries = list(self.queries)
         return made

@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from echokv.checks import check_arguments, check_every, seeds_of
 from echokv.choosing import Rule, rule, settings
 from echokv.chosen import Chosen
 from echokv.decoding import advance
 from echokv.errors import UsageError
-from echokv.further import check_ids, check_positions, compact, evict
+from echokv.further import check_ids, check_positions, compact
 from echokv.inputs import prompts, turns
 from echokv.prefilling import prefill
 from echokv.press import Press
@@ -75,7 +76,7 @@ class Compressed:
             for row, tokens in zip(self.rows, given, strict=True):
                 row.absorb(tokens, self.press.needs)
             if evict:
-                self._evict(self.budget)
+                self.rows = [row.evicted(self.press, self.budget) for row in self.rows]
         except BaseException:
             self.rows = before
             raise
@@ -89,6 +90,7 @@ class Compressed:
         logits_processor: Sequence[Any] = (),
         stopping_criteria: Sequence[Any] = (),
         seed: int | Sequence[int] | None = None,
+        evict_every: int | None = None,
         **changes: Any,
     ) -> list[list[int]]:
         """Generate an answer for each row, and return its tokens; an end token is the last of them.
@@ -98,13 +100,16 @@ class Compressed:
         streamer: of transformers, for one row; is told each token as it is chosen.
         logits_processor, stopping_criteria: of transformers, after those that the settings name.
         seed: of drawing, one for each row; without one torch's own generator draws.
+        evict_every: evict for every so many tokens that are generated, so that no head ever holds more than the budget
+            and memory stays the same however long the answer; None keeps all that is generated.
 
         A second call goes on where the first ended. Raises UsageError for settings that are not applied here, an answer
         without a limit, and a model that has moved since.
         """
         self._check()
+        check_every(evict_every, self.press, self.budget)
         chosen = settings(self.model, config, changes)
-        seeds = self._seeds(seed, bool(chosen.get("do_sample")))
+        seeds = seeds_of(seed, len(self.rows), bool(chosen.get("do_sample")))
         if streamer is not None and len(self.rows) != 1:
             raise UsageError(f"a streamer is given for {len(self.rows)} rows: it takes one; compress one prompt for it")
         rules = [
@@ -122,7 +127,7 @@ class Compressed:
         for row, own in zip(self.rows, rules, strict=True):
             check_positions(self.model.config, row.ends + own.limit)
         try:
-            return self._generate(rules, streamer)
+            return self._generate(rules, streamer, evict_every)
         finally:
             if streamer is not None:
                 streamer.end()
@@ -164,7 +169,7 @@ class Compressed:
             check_ids(self.model.config, more)
         return arguments(row, _with(row.had(), [*row.unfed, *more]))
 
-    def _generate(self, rules: Sequence[Rule], streamer: Any) -> list[list[int]]:
+    def _generate(self, rules: Sequence[Rule], streamer: Any, every: int | None) -> list[list[int]]:
         before = [row.same() for row in self.rows]
         try:
             for row in self.rows:
@@ -172,26 +177,29 @@ class Compressed:
                     row.absorb([], self.press.needs)
             if streamer is not None:
                 streamer.put(self.rows[0].had())
-            starts = [len(row.fed) for row in self.rows]
             for row, own in zip(self.rows, rules, strict=True):
                 row.begin(own, None if streamer is None else lambda token: streamer.put(torch.tensor([token])))
-            advance(
-                *(Stretch(row, 0 if row.stopped else own.limit - 1) for row, own in zip(self.rows, rules, strict=True))
-            )
+            self._decode([own.limit for own in rules], every)
         except BaseException:  # whatever a streamer or criterion raises, and an interrupt: nothing has been said
             self.rows = before
             raise
         for row in self.rows:
             row.close()
         self.finished = ["stop" if row.ended else "length" for row in self.rows]
-        return [[*row.fed[start:], row.next_token] for row, start in zip(self.rows, starts, strict=True)]
+        return [list(row.said) for row in self.rows]
 
-    def _evict(self, budget: int | None) -> None:
-        for place, row in enumerate(self.rows):
-            made = evict(row, self.press, budget, row.logits)
-            if made is not None:
-                made.unfed = row.unfed
-                self.rows[place] = made
+    def _decode(self, limits: Sequence[int], every: int | None) -> None:
+        """Decode the rows to their ends; with `every`, so many tokens at a time, for which eviction makes room."""
+        while True:
+            left = [0 if row.stopped else n - len(row.said) for row, n in zip(self.rows, limits, strict=True)]
+            if not any(left):
+                return
+            if every and self.budget is not None:
+                self.rows = [
+                    row.evicted(self.press, self.budget - every) if n else row
+                    for row, n in zip(self.rows, left, strict=True)
+                ]
+            advance(*(Stretch(row, min(n, every or n)) for row, n in zip(self.rows, left, strict=True)))
 
     def _turns(self, inputs: Any) -> list[Int[Tensor, " n"]]:
         given = turns(inputs, self.tokenizer, self.model.generation_config.pad_token_id)
@@ -205,15 +213,6 @@ class Compressed:
         ends = self.model.generation_config.eos_token_id
         known = ends if isinstance(ends, list) else [ends]
         return tokens[1:] if row.unfed and row.unfed[-1] in known and tokens[:1] == row.unfed[-1:] else tokens
-
-    def _seeds(self, seed: int | Sequence[int] | None, sample: bool) -> list[int | None]:
-        count = len(self.rows)
-        if seed is None or not sample:
-            return [None] * count
-        seeds = [seed] if isinstance(seed, int) else list(seed)
-        if len(seeds) != count or not all(type(one) is int for one in seeds):
-            raise UsageError(f"seed={seed!r} is given for {count} rows: give one for each, seed={list(range(count))}")
-        return list(seeds)
 
     def _check(self) -> None:
         """Raise UsageError if the model is no longer where, or what, it was."""
@@ -235,7 +234,7 @@ def compress(model: Any, inputs: Any, press: Press, budget: int | None = None, *
 
     What is evicted is freed. Raises UsageError for anything else, saying what to pass instead.
     """
-    _check_arguments(model, press, budget)
+    check_arguments(model, press, budget)
     given = prompts(inputs, tokenizer, model.generation_config.pad_token_id)
     for ids in given:
         check_ids(model.config, ids.tolist())
@@ -244,20 +243,6 @@ def compress(model: Any, inputs: Any, press: Press, budget: int | None = None, *
         whole = prefill(model, ids, press.needs)
         rows.append(Chosen(*compact(whole, press.select(whole, budget))))
     return Compressed(model, press, budget, tokenizer, rows)
-
-
-def _check_arguments(model: Any, press: Any, budget: Any) -> None:
-    if not hasattr(model, "generation_config") or not hasattr(model, "config"):
-        raise UsageError(
-            f"a {type(model).__name__} is given as the model: pass a loaded transformers model, "
-            "model, tokenizer = echokv.load_model(name)"
-        )
-    if isinstance(press, type) or not callable(getattr(press, "select", None)):
-        found = press.__name__ if isinstance(press, type) else type(press).__name__
-        raise UsageError(f"{found} is given as the press: pass a policy with its settings, such as echokv.EchoKV()")
-    if press.takes_budget and type(budget) is not int:
-        raise UsageError(f"budget is {budget!r}: say how many tokens each KV head keeps, such as budget=256")
-    press.check(budget)
 
 
 def _with(had: Tensor, unfed: Sequence[int]) -> Tensor:

@@ -1,19 +1,25 @@
-"""A chat whose cache never grows beyond a budget: what was said before is evicted from, turn by turn."""
+"""A chat whose cache is evicted from turn by turn, and never holds more than a budget."""
 
 import echokv
 
-BUDGET = 256  # tokens that each KV head keeps between two turns
+BUDGET = 96  # tokens that each KV head keeps
 
 model, tokenizer = echokv.load_model("smollm2", dtype="float32")
-press = echokv.EchoKV(workspace=512)
-facts = "My name is Alice and I live in Lisbon with a cat called Momo. I work as a baker and I get up at four. " * 12
-turns = [facts + "Greet me by my name, in one short sentence.", "Which animal do I live with?", "Where do I live?"]
-
-held = echokv.compress(model, [{"role": "user", "content": turns[0]}], press, BUDGET, tokenizer=tokenizer)
-for number, turn in enumerate(turns):
-    if number:
-        held.feed([{"role": "user", "content": turn}])
-    print(f"user: {turn[-60:]}")
+press = echokv.EchoKV(workspace=192)
+turns = [
+    "Hello! My name is Alice, I live in Lisbon, and my cat is called Momo.",
+    "Name three fruits that grow in Portugal.",
+    "And what do cats like to eat?",
+    "What is the name of my cat?",
+]
+held = None
+for turn in turns:
+    messages = [{"role": "user", "content": turn}]
+    if held is None:
+        held = echokv.compress(model, messages, press, BUDGET, tokenizer=tokenizer)
+    else:
+        held.feed(messages)
+    print(f"user: {turn}")
+    print(f"assistant: {held.reply(max_new_tokens=48, evict_every=16)}")
     kept = held.entries[0] // (model.config.num_hidden_layers * model.config.num_key_value_heads)
-    print(f"  ({kept} of {len(held.ids[0])} tokens kept)")
-    print(f"assistant: {held.reply(max_new_tokens=40)}")
+    print(f"  ({kept} of {len(held.ids[0])} tokens held)")

@@ -1,0 +1,43 @@
+"""What `compress` and its results refuse: one line each, saying what to pass instead."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from echokv.errors import UsageError
+from echokv.press import Press
+
+
+def check_arguments(model: Any, press: Any, budget: Any) -> None:
+    """Raise UsageError unless there are a loaded model, a press and a budget that it can keep."""
+    if not hasattr(model, "generation_config") or not hasattr(model, "config"):
+        raise UsageError(
+            f"a {type(model).__name__} is given as the model: pass a loaded transformers model, "
+            "model, tokenizer = echokv.load_model(name)"
+        )
+    if isinstance(press, type) or not callable(getattr(press, "select", None)):
+        found = press.__name__ if isinstance(press, type) else type(press).__name__
+        raise UsageError(f"{found} is given as the press: pass a policy with its settings, such as echokv.EchoKV()")
+    if press.takes_budget and type(budget) is not int:
+        raise UsageError(f"budget is {budget!r}: say how many tokens each KV head keeps, such as budget=256")
+    press.check(budget)
+
+
+def check_every(every: Any, press: Press, budget: int | None) -> None:
+    """Raise UsageError for an interval of evictions that leaves the press less than its least budget."""
+    if every is None:
+        return
+    if budget is None:
+        raise UsageError(f"evict_every is given, and {type(press).__name__} evicts nothing: leave it out")
+    most = budget - press.least_budget
+    if type(every) is not int or not 1 <= every <= most:
+        raise UsageError(f"evict_every is {every!r}; at budget {budget} {type(press).__name__} takes 1 to {most}")
+
+
+def seeds_of(seed: int | Sequence[int] | None, count: int, sample: bool) -> list[int | None]:
+    """A seed for each row, or none. Raises UsageError for another number of them."""
+    if seed is None or not sample:
+        return [None] * count
+    seeds = [seed] if isinstance(seed, int) else list(seed)
+    if len(seeds) != count or not all(type(one) is int for one in seeds):
+        raise UsageError(f"seed={seed!r} is given for {count} rows: give one for each, seed={list(range(count))}")
+    return list(seeds)
