@@ -127,6 +127,10 @@ class Stretch:
     steps: int
     stop: bool = True
 
+    def __post_init__(self) -> None:
+        if self.steps < 0:
+            raise UsageError(f"a stretch of {self.steps} tokens; it must be at least 0")
+
     @property
     def over(self) -> bool:
         """Whether the token fed last was the last."""
@@ -137,5 +141,22 @@ Ahead = Generator[Stretch, None, Made]  # work that yields what it wants fed, go
 
 
 def ahead(made: Made | Ahead[Made]) -> Ahead[Made]:
-    """What a step of a policy comes to, be it a plain function's result or work that decodes ahead."""
-    return (yield from made) if isinstance(made, Generator) else made
+    """What a step of a policy comes to, be it a plain function's result or work that decodes ahead.
+
+    Raises UsageError if the work yields anything but a `Stretch`.
+    """
+    if not isinstance(made, Generator):
+        return made
+    while True:
+        try:
+            asked = next(made)
+        except StopIteration as end:
+            result: Made = end.value
+            return result
+        if not isinstance(asked, Stretch):
+            who = getattr(made, "__qualname__", "a policy").rpartition("<locals>.")[2]
+            raise UsageError(
+                f"{who} yielded a value of type {type(asked).__name__}; it may yield a Stretch, which is fed, and must "
+                "return what it comes to"
+            )
+        yield asked

@@ -81,6 +81,8 @@ def test_a_right_one_answers(settings: list[str], tmp_path: Path) -> None:
             "scores[0] = scores[0].to('meta')",
             r"gave torch\.float32 on meta for layer 0; it must be floating point on cpu",
         ),
+        ("yield scores[0]", r"Own\.score yielded a value of type Tensor; it may yield a Stretch"),
+        ("yield", r"Own\.score yielded a value of type NoneType; it may yield a Stretch"),
     ],
 )
 def test_scores_of_a_wrong_form(settings: list[str], tmp_path: Path, change: str, says: str) -> None:

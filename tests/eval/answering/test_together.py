@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from baselines.laq import LAQ
-from echokv import EchoKV, Prefill, Press, UsageError
+from echokv import EchoKV, Prefill, Press, Session, Stretch, UsageError
 from eval.answering import answers
 from eval.answering.runner import run
 from eval.answering.together import choose, in_halves
@@ -80,6 +80,26 @@ def test_a_policys_mode_does_not_outlive_it(steps: tuple[int, int]) -> None:
     p = shared_prefill("llama", 200)
     choose([(p, Careful(workspace=100 + n, steps=n), [64]) for n in steps])
     assert torch.is_grad_enabled()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confused(EchoKV):
+    """A policy that yields what it should return."""
+
+    def rescore(self, done: Any, prefill: Prefill) -> Any:
+        yield self.attention(done.queries, prefill)
+
+
+def test_what_cannot_be_fed_is_told() -> None:
+    p = shared_prefill("llama", 200)
+    says = r"^Confused\.rescore yielded a value of type list; it may yield a Stretch"
+    for one in (lambda press: press.select(p, 64), lambda press: press.rounds(p, 64)):
+        with pytest.raises(UsageError, match=says):
+            one(Confused(workspace=100))
+    with pytest.raises(UsageError, match=says):
+        choose([(p, Confused(workspace=100), [64])])
+    with pytest.raises(UsageError, match="a stretch of -1 tokens; it must be at least 0"):
+        Stretch(Session(p, EchoKV().select(p, 64)), -1)
 
 
 def test_halving() -> None:
