@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from jaxtyping import Float
 
-Values = Float[np.ndarray, " n"]
+Values = np.ndarray  # float64 [n]
 Strata = Sequence[Values]
 
 RESAMPLES = 2000
@@ -123,7 +122,7 @@ def times_needed(effect: float, error: float, power: float = 0.8, alpha: float =
     return (detectable(error, power, alpha) / effect) ** 2 if effect else math.inf
 
 
-def _resampled_means(values: Values, random: np.random.Generator) -> Float[np.ndarray, " resamples"]:
+def _resampled_means(values: Values, random: np.random.Generator) -> Values:
     drawn = random.integers(0, len(values), size=(RESAMPLES, len(values)), dtype=np.int32)
     return np.asarray(values[drawn].mean(axis=1))
 

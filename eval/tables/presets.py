@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, cast
 
+import yaml
 from omegaconf import OmegaConf
 
 from eval.console.errors import UserError
-from eval.inputs.subsets import CONF
+from eval.inputs.subsets import CONF, LOADER
 from eval.scoring.metrics import Edit
 
 
@@ -30,19 +32,25 @@ def deviation(protocol: Mapping[str, Any], preset: str, model: str) -> str:
     A preset or model without a file in `conf` has no rules to differ from. A rule that a run does not name, for it is
     of an earlier version, it does not break.
     """
+    rules = _rules(preset, model)
+    return ", ".join(f"{rule} {own}" for rule, own in protocol.items() if own != rules.get(rule, own))
+
+
+@cache
+def _rules(preset: str, model: str) -> Mapping[str, Any]:
+    """What a preset says of a model; nothing where one of them has no file."""
     of_preset, of_model = _read("preset", preset), _read("model", model)
     if of_preset is None or of_model is None:
-        return ""
+        return {}
     defaults: Any = OmegaConf.load(CONF / "config.yaml")  # of what a model's YAML leaves out
     whole = OmegaConf.create({"preset": of_preset, "model": OmegaConf.merge(defaults["model"], of_model)})
-    expected = OmegaConf.to_container(whole, resolve=True)
-    rules = cast(dict[str, Any], expected)["preset"]
-    return ", ".join(f"{rule} {own}" for rule, own in protocol.items() if own != rules.get(rule, own))
+    expected = cast(dict[str, Any], OmegaConf.to_container(whole, resolve=True))
+    return cast(dict[str, Any], expected["preset"])
 
 
 def _read(group: str, name: str) -> dict[str, Any] | None:
     path = CONF / group / f"{name}.yaml"
     if name not in {known.stem for known in path.parent.glob("*.yaml")}:  # a label may hold a path
         return None
-    content = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(path), resolve=False))
+    content: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
     return cast(dict[str, Any], content.get(group, content))  # a model that also chooses its data names its group
