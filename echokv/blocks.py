@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from echokv import scores
 from echokv.buckets import Units, gather, longer
 from echokv.scores import products
 from echokv.session import Session
@@ -148,6 +149,10 @@ class Whole:
 
 def caches(sessions: list[Session], capacity: int) -> tuple[list[Session], list[Cache]]:
     """The sessions, reordered so that the rows of a cache are neighbours, and their caches."""
+    if _takes_units(sessions[0].prefill.keys):
+        from echokv.units import Ragged  # imports Triton
+
+        return list(sessions), [Ragged(sessions, capacity)]
     whole = [session for session in sessions if _uncut(session)]
     made: list[Cache] = [Whole(session, capacity) for session in whole]
     forms: dict[int, list[Session]] = {}
@@ -157,6 +162,12 @@ def caches(sessions: list[Session], capacity: int) -> tuple[list[Session], list[
             forms.setdefault(session.selection.heads, []).append(session)
     made += [Block(some, capacity) for some in forms.values()]
     return [*whole, *(session for some in forms.values() for session in some)], made
+
+
+def _takes_units(keys: list[Tensor]) -> bool:
+    """Whether Triton's kernels take the heads of these rows as they are: on CUDA, where Triton runs."""
+    kernels = scores.triton_kernels() if all(part.is_cuda for part in keys) else None
+    return kernels is not None and all(map(kernels.fits, keys))
 
 
 def _uncut(session: Session) -> bool:

@@ -44,7 +44,7 @@ def _starts() -> bool:
         triton.runtime.driver.active.get_current_target()
     except (RuntimeError, OSError, AssertionError, subprocess.SubprocessError) as error:
         warnings.warn(
-            f"column sums run on plain torch, which is slower: Triton cannot start ({error}); "
+            f"column sums and decode attention run on plain torch, which is slower: Triton cannot start ({error}); "
             "it needs a C compiler and Python's headers",
             stacklevel=2,
         )

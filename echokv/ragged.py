@@ -9,7 +9,7 @@ Importing this module imports Triton: import it where it is used.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import e, log2
 
 import torch
@@ -35,6 +35,10 @@ class Unit:
     count: int
     keys: Float[Tensor, "kept D"]
     values: Float[Tensor, "kept D"]
+
+    def moved(self, row: int) -> "Unit":
+        """The same in another place of the batch."""
+        return replace(self, row=row)
 
 
 class Layer:

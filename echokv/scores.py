@@ -89,7 +89,7 @@ def column_sums(
     rounding, only slower. There each thread takes `chunk` queries at a time (64, or fewer for many threads or a long
     prompt) with the keys they can see, so the largest matrix is chunk x L per head and thread.
     """
-    if queries.is_cuda and (kernels := _kernels()) and kernels.fits(queries):
+    if queries.is_cuda and (kernels := triton_kernels()) and kernels.fits(queries):
         summed: Tensor = kernels.column_sums(queries, keys, scaling)
         return summed
     heads, length, _ = queries.shape
@@ -132,7 +132,7 @@ def _causal_sums(
     return (logits.new_ones(pieces * heads, 1, own) @ by_head).view(pieces, heads, length).sum(dim=0)
 
 
-def _kernels() -> ModuleType | None:
+def triton_kernels() -> ModuleType | None:
     """`echokv.kernels`, imported when a GPU first wants it; None where Triton is not installed."""
     try:
         from echokv import kernels

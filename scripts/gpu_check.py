@@ -172,12 +172,17 @@ def kernels(bench: Bench) -> Iterator[Figure]:
 
 
 def kept(bench: Bench) -> Iterator[Figure]:
-    """A tiny model in float32 keeps the same tokens here as on a CPU."""
+    """A tiny model in float32 keeps the same tokens here as on a CPU, and answers with the same."""
     ids = torch.randint(1, 64, (400,), generator=torch.Generator().manual_seed(0))
-    sets = []
+    sets: list[dict[str, Selection]] = []
+    answers = []
     for device in (torch.device("cpu"), bench.device):
         filled = prefill(random_model(TINY, torch.device("cpu"), torch.float32).to(device), ids, Needs(window=32))
         sets.append({name: press.select(filled, 64) for name, press in presses(160).items()})
+        some = [FullKV().select(filled), *sets[-1].values()]
+        answers.append(decode_rows([Session(filled, one) for one in some], 40))
+    same = sum(one == other for one, other in zip(*answers, strict=True)) / len(answers[0])
+    yield at_least("share of rows, all forms in one batch, that a CPU answers alike", same, 0.85)
     for name, here in sets[0].items():
         there = sets[1][name]
         pairs = [(here.held(layer), there.held(layer).cpu()) for layer in range(len(here.indices))]

@@ -117,5 +117,5 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(causal, "can_use_flash_attention", lambda params: True)
     monkeypatch.setattr(causal, "SDPAParams", lambda *parts: parts)
     monkeypatch.setattr(causal, "sdpa_kernel", chosen)
-    monkeypatch.setattr(scores, "_kernels", lambda: None)
+    monkeypatch.setattr(scores, "triton_kernels", lambda: None)
     return taken

@@ -15,7 +15,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from baselines.full import FullKV
+from baselines.snapkv import SnapKV
+from echokv import EchoKV, Needs, Session, Stretch, advance, blocks, decode_rows, prefill
+from tests.counting import cuda
+from tests.models import build, prompt
 from tests.test_kernels import NO_TRITON, ROOT, SHARED_MEMORY, Absent
+from tests.test_launches import of_32, selection_of_18, step_of_19
+
+__all__ = ["cuda"]
 
 SPAN = 24  # of the interpreted cases: short pieces, so that units have several
 
@@ -94,20 +102,18 @@ def attended(case: Case) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.fixture(scope="module")
-def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[Case, tuple[Tensor, Tensor, Tensor]]:
+def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     pytest.importorskip("triton", reason=NO_TRITON)
     file = tmp_path_factory.mktemp("interpreted") / "attended.pt"
     command = [sys.executable, "-m", "tests.test_ragged_kernel", str(file)]
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return dict(zip(CASES, torch.load(file), strict=True))
+    return dict(zip([*CASES, "rows"], torch.load(file), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
-def test_interpreted_attention_agrees_with_the_twin(
-    case: Case, interpreted: dict[Case, tuple[Tensor, Tensor, Tensor]]
-) -> None:
+def test_interpreted_attention_agrees_with_the_twin(case: Case, interpreted: dict[Any, Any]) -> None:
     out, *tails = interpreted[case]
     exact, *filled = twin(case)
     assert out.dtype == case.dtype
@@ -164,8 +170,53 @@ def test_on_a_gpu(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(out.cpu().double(), exact, rtol=tolerance, atol=tolerance)
 
 
-if __name__ == "__main__":
+def decoded() -> list[Any]:
+    """Rows of every form that leave one by one, past the buffers' first size, twice over."""
+    p = prefill(build("llama").float(), torch.tensor(prompt(60)), Needs(window=32))
+    presses = [SnapKV(granularity="query_head", window=8), EchoKV(workspace=30, steps=2), SnapKV(window=4)]
+    some = [FullKV().select(p), *(press.select(p, 20 + place) for place, press in enumerate(presses))]
+    sessions = [Session(p, one) for one in some]
+    found: list[Any] = [decode_rows(sessions, [7, 3, 5, 2])]
+    advance(*(Stretch(session, 2) for session in sessions))
+    found += [decode_rows(sessions, 2), [session.tail_keys + session.tail_values for session in sessions]]
+    return found
+
+
+def test_rows_on_the_kernels_equal_rows_in_blocks(interpreted: dict[Any, Any]) -> None:
+    plain, ragged = interpreted["rows"]
+    assert ragged[:2] == plain[:2]
+    for one, other in zip(ragged[2], plain[2], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+class NotRun:
+    """A kernel that leaves its last tensor zero, which is one launch too."""
+
+    def __getitem__(self, grid: tuple[int]) -> Any:
+        return lambda *given, **settings: [one for one in given if isinstance(one, Tensor)][-1].zero_()
+
+
+def test_launches_of_a_step_on_the_kernels(cuda: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """19 rows of Table 3 and the selection of 18 cells, 32 layers. What the kernels would compute is left out."""
+    pytest.importorskip("triton", reason=NO_TRITON)
     from echokv import ragged
 
-    ragged.SPAN = SPAN
-    torch.save([attended(case) for case in CASES], sys.argv[1])
+    monkeypatch.setattr(blocks, "_takes_units", lambda keys: True)
+    for name in ("_attend", "_join"):
+        monkeypatch.setattr(ragged, name, NotRun())
+    launches, waits = of_32(monkeypatch, step_of_19)
+    assert waits == 0
+    assert launches <= 1_400
+    launches, waits = of_32(monkeypatch, selection_of_18)
+    assert waits <= 18
+    assert launches <= 18_436  # the bar is 12,000
+
+
+if __name__ == "__main__":
+    from echokv import decoding, ragged
+
+    ragged.SPAN, decoding.ROOM = SPAN, 4
+    plain = decoded()
+    blocks._takes_units = lambda keys: True  # type: ignore[assignment]
+    results = {**dict(zip(CASES, map(attended, CASES), strict=True)), "rows": (plain, decoded())}
+    torch.save([results[case] for case in [*CASES, "rows"]], sys.argv[1])
