@@ -39,5 +39,15 @@ def seeds_of(seed: int | Sequence[int] | None, count: int, sample: bool) -> list
         return [None] * count
     seeds = [seed] if isinstance(seed, int) else list(seed)
     if len(seeds) != count or not all(type(one) is int for one in seeds):
-        raise UsageError(f"seed={seed!r} is given for {count} rows: give one for each, seed={list(range(count))}")
+        raise UsageError(f"seed={seed!r} is given for {count} prompts: give one for each, seed={list(range(count))}")
     return list(seeds)
+
+
+def check_streamer(streamer: Any, count: int) -> None:
+    """Raise UsageError for a streamer of several rows, or what is none."""
+    if streamer is None:
+        return
+    if not (hasattr(streamer, "put") and hasattr(streamer, "end")):
+        raise UsageError(f"a {type(streamer).__name__} is given as the streamer: pass one of transformers' streamers")
+    if count != 1:
+        raise UsageError(f"a streamer is given for {count} rows: it takes one; compress one prompt for it")

@@ -63,6 +63,8 @@ def settings(model: Any, config: Any, changes: Mapping[str, Any]) -> dict[str, A
         raise UsageError(
             f"generation has no setting {', '.join(wrong)}; it takes those of transformers' GenerationConfig"
         )
+    if config is not None and not isinstance(config, GenerationConfig):
+        raise UsageError(f"a {type(config).__name__} is given as the generation settings: pass a GenerationConfig")
     given = config.to_dict() if config is not None else {}
     named = [changes, given, model.generation_config.to_dict(), {"top_k": 50}]
     merged: dict[str, Any] = {}
@@ -93,6 +95,8 @@ def rule(
         raise UsageError(f"the generation settings name {', '.join(refused)}, which is not applied here: {REMEDY}")
     end = chosen.get("eos_token_id")
     stop = frozenset(end if isinstance(end, list | tuple) else [] if end is None else [end])
+    if not all(type(token) is int for token in stop):
+        raise UsageError(f"eos_token_id is {end!r}; it must be a token id or a list of them")
     ends = torch.tensor(sorted(stop), device=had.device) if stop else None
     sample = bool(chosen.get("do_sample"))
     made = LogitsProcessorList()

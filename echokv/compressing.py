@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from echokv.checks import check_arguments, check_every, seeds_of
+from echokv.checks import check_arguments, check_every, check_streamer, seeds_of
 from echokv.choosing import Rule, rule, settings
 from echokv.chosen import Chosen
 from echokv.decoding import advance
@@ -110,8 +110,7 @@ class Compressed:
         check_every(evict_every, self.press, self.budget)
         chosen = settings(self.model, config, changes)
         seeds = seeds_of(seed, len(self.rows), bool(chosen.get("do_sample")))
-        if streamer is not None and len(self.rows) != 1:
-            raise UsageError(f"a streamer is given for {len(self.rows)} rows: it takes one; compress one prompt for it")
+        check_streamer(streamer, len(self.rows))
         rules = [
             rule(
                 self.model,

@@ -30,6 +30,8 @@ def prompts(inputs: Any, tokenizer: Any = None, pad: int | None = None) -> list[
         return _rows(inputs, pad)
     if isinstance(inputs, str):
         return [_ids_of(_text(inputs, tokenizer))]
+    if hasattr(inputs, "__array__"):
+        return _rows(torch.as_tensor(inputs), pad)
     if isinstance(inputs, Sequence) and len(inputs):
         if all(type(one) is int for one in inputs):
             return [torch.tensor(inputs)]
@@ -101,7 +103,7 @@ def _unpadded(ids: Tensor, mask: Tensor) -> Tensor:
 def _rows(ids: Tensor, pad: int | None) -> list[Tensor]:
     if ids.dim() not in (1, 2):
         raise UsageError(f"ids of shape {list(ids.shape)} are given: they must be [tokens] or [prompts, tokens]")
-    rows = list(_whole(ids.reshape(-1, ids.shape[-1])))
+    rows = list(_whole(ids if ids.dim() == 2 else ids[None]))
     if len(rows) > 1 and ids.numel() and pad is not None and (ids[:, [0, -1]] == pad).any():
         raise UsageError(
             "several prompts are given as one tensor, some with padding at an end and no attention mask: pass all that "

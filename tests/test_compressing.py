@@ -188,11 +188,14 @@ def test_an_answer_that_breaks_leaves_no_trace() -> None:
         ({"max_new_tokens": 9, "do_sample": True, "temperature": 0.0}, "a generation setting is wrong: .*temperature"),
         (
             {"max_new_tokens": 9, "do_sample": True, "seed": 3},
-            r"seed=3 is given for 2 rows: give one for each, seed=\[",
+            r"seed=3 is given for 2 prompts: give one for each, seed=\[",
         ),
         ({"max_new_tokens": 9, "stop_strings": "a"}, "stop_strings are given without a tokenizer"),
         ({"max_new_tokens": 9, "stop_strings": [""]}, "each must be a text of at least one character"),
-        ({"max_new_tokens": 9, "streamer": "none"}, "a streamer is given for 2 rows"),
+        ({"max_new_tokens": 9, "streamer": "x"}, "a str is given as the streamer"),
+        ({"max_new_tokens": "9"}, "an answer of '9' new tokens is asked for"),
+        ({"config": {"max_new_tokens": 9}}, "a dict is given as the generation settings: pass a GenerationConfig"),
+        ({"max_new_tokens": 9, "eos_token_id": "a"}, "eos_token_id is 'a'; it must be a token id or a list"),
         ({"max_new_tokens": 4000}, "the model has 2048 positions: give fewer"),
     ],
     ids=str,
@@ -203,6 +206,12 @@ def test_wrong_settings_are_told_in_one_line(settings: dict[str, Any], told: str
         held.generate(**settings)
     assert "\n" not in str(error.value)
     assert len(held.generate(max_new_tokens=2)) == 2
+
+
+def test_a_streamer_of_several_rows_is_told() -> None:
+    held = compress(tiny("llama"), [list(prompt(60)), list(prompt(70))], SnapKV(), 40)
+    with pytest.raises(UsageError, match="a streamer is given for 2 rows: it takes one"):
+        held.generate(max_new_tokens=3, streamer=TextIteratorStreamer(None))
 
 
 def test_wrong_arguments_are_told() -> None:

@@ -89,6 +89,7 @@ def test_padding_at_either_end_is_taken_off(rows: list[tuple[list[int], bool]]) 
         (torch.ones(1, 1, 5, dtype=torch.long), r"ids of shape \[1, 1, 5\] are given"),
         (torch.tensor([[1, 2], [0, 2]]), "several prompts are given as one tensor, some with padding"),
         ([[[1], [2]]], "a list of prompts holds one that is 2 prompts itself"),
+        ([1.5, 2.5], "a float is given as the prompt"),
         ({"input_ids": [[1, 2, 3]], "attention_mask": [[1, 0, 1]]}, "leaves out tokens amid a prompt"),
         ({"input_ids": [[1, 2, 3]], "attention_mask": [[1, 2, 1]]}, "must have a 1 or a 0 for each token"),
         ({"input_ids": [[1, 2, 3]], "attention_mask": [[1], [1]]}, "1 prompts come with 2 attention masks"),
@@ -113,10 +114,18 @@ def test_a_template_that_refuses_is_told(tokenizer: Any) -> None:
 def test_a_prefill_takes_what_a_tokenizer_returned() -> None:
     ids = list(prompt(60))
     expected = prefill(tiny("llama"), torch.tensor(ids))
-    forms: list[Any] = [ids, [ids], BatchEncoding({"input_ids": [ids], "attention_mask": [[1] * 60]})]
+    forms: list[Any] = [
+        ids,
+        [ids],
+        torch.tensor(ids).numpy(),
+        BatchEncoding({"input_ids": [ids], "attention_mask": [[1] * 60]}),
+    ]
     forms.append(BatchEncoding({"input_ids": torch.tensor([[5, 5, *ids]]), "attention_mask": [[0, 0] + [1] * 60]}))
     for form in forms:
         assert torch.equal(prefill(tiny("llama"), form).logits, expected.logits)
+    for empty in (torch.zeros(1, 0, dtype=torch.long), torch.zeros(0), []):
+        with pytest.raises(UsageError, match=r"the prompt has 0 tokens|an empty list is given"):
+            prefill(tiny("llama"), empty)
     with pytest.raises(UsageError, match="2 prompts given: a prefill takes one"):
         prefill(tiny("llama"), [ids, ids])
     with pytest.raises(UsageError, match="without a tokenizer"):
