@@ -23,8 +23,7 @@ from echokv.errors import UsageError
 from echokv.fields import fits
 from eval.console.errors import UserError
 from eval.console.foreign import blamed
-from eval.keeping import cache
-from eval.planning import digests
+from eval.keeping import cache, digests
 
 if TYPE_CHECKING:
     from echokv.press import Press
@@ -116,7 +115,7 @@ def _found(name: str, settings: dict[str, Any], key: str) -> list[Policy]:
         with blamed(f"method {name}"):
             least = press.least_budget
         made.append(Policy(name, kind.__name__, *about, least, kind.takes_budget))
-    library = [*(digests.ROOT / "echokv").rglob("*.py"), *Path(__file__).parent.glob("*.py")]
+    library = [*(digests.ROOT / "echokv").rglob("*.py"), *Path(__file__).parent.glob("*.py"), Path(digests.__file__)]
     files = {str(path): _stamp(str(path)) for path in [*modules.values(), *library]}
     origins = {top: _origin(top) for top in {module.split(".")[0] for module in modules}}
     cache.write("policies", key, {"files": files, "origins": origins, "policies": [asdict(one) for one in made]})

@@ -1,6 +1,9 @@
-"""Rouge-L scores kept from one table to the next: the `rouge` package takes a tenth of a second per summary.
+"""Scores kept from one table to the next, of what may take long: Rouge-L and metrics of the user's own.
 
-The file's name holds a digest of the code that scores, so that a change there starts an empty one.
+The `rouge` package takes a tenth of a second per summary.
+
+The file's name holds a digest of the code that scores, so that a change there starts an empty one. Of a user's metric
+that is its module, what this imports from outside, and which packages are installed; what else it reads is not seen.
 """
 
 from __future__ import annotations
@@ -9,12 +12,13 @@ import json
 import os
 from collections.abc import Sequence
 from hashlib import sha256
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
 from eval.console.errors import UserError
 from eval.inputs.subsets import Subset
+from eval.keeping import digests
 from eval.keeping.store import digest
 from eval.scoring import chinese, metrics, rouge_l
 from eval.scoring import rows as plain
@@ -29,9 +33,9 @@ def points(folder: Path, subset: Subset, rows: Sequence[dict[str, Any]], edit: E
     Raises:
         UserError: the folder cannot be written to, and as `eval.scoring.rows.points`.
     """
-    if subset.metric not in SLOW:
+    if (name := _file(subset.metric)) is None:
         return plain.points(subset, rows, edit)
-    path = folder / f"rouge-{_code()}.json"
+    path = folder / name
     known = _read(path)
     keys = [_key(subset, row) for row in rows]
     new = {key: row for key, row in zip(keys, rows, strict=True) if key not in known}
@@ -42,9 +46,21 @@ def points(folder: Path, subset: Subset, rows: Sequence[dict[str, Any]], edit: E
 
 
 def _key(subset: Subset, row: dict[str, Any]) -> str:
-    """Stand for everything that a Rouge score depends on."""
-    content = [subset.metric, subset.first_line, row["pred"], row["answers"]]
+    """Stand for everything that a score depends on, besides code."""
+    content = [subset.metric, subset.first_line, row["pred"], row["answers"], row["all_classes"]]
     return sha256(json.dumps(content).encode()).hexdigest()[:24]
+
+
+def _file(metric: str) -> str | None:
+    """The name of the file that keeps a metric's scores; None if it is quick, or its code has no file."""
+    if metric in SLOW:
+        return f"rouge-{_code()}.json"
+    module = metric.rpartition(".")[0]
+    own = digests.digest(digests.reached([module], [module]).items()) if module else None
+    if own is None:
+        return None
+    installed = sorted(f"{one.name} {one.version}" for one in distributions())
+    return f"own-{digest([own, _code(), *installed])}.json"
 
 
 def _code() -> str:

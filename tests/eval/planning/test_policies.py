@@ -15,8 +15,9 @@ import pytest
 from echokv import EchoKV
 from eval.answering import answers, runner
 from eval.console.errors import UserError
+from eval.keeping import digests
 from eval.keeping.store import digest
-from eval.planning import digests, policies
+from eval.planning import policies
 from eval.planning.policies import Policy
 from eval.tables import collect
 from tests.eval.answering.test_runner import stored

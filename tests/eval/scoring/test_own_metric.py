@@ -16,6 +16,7 @@ from eval.answering import runner
 from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.scoring import memory, metrics
+from eval.scoring import rows as plain
 from tests.eval.inputs.test_examples import records
 from tests.test_configs import composed
 
@@ -80,6 +81,20 @@ def test_kept_scores_are_those_of_the_code_as_it_is(task: str, module: Path, tmp
     module.write_text(CODE + "# a remark\n")
     del sys.modules["my_metrics"]
     assert memory.points(kept, subset, rows, "difflib") == [100.0]
+
+
+def test_each_score_is_computed_once(task: str, module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"pred": pred, "answers": ["Ann"], "all_classes": None} for pred in ("Al", "Bo")]
+    subset, kept, real, computed = subsets.load(task), tmp_path / "scores", plain.points, []
+    monkeypatch.setattr(plain, "points", lambda own, some, edit: computed.append(len(some)) or real(own, some, edit))
+    for _ in range(2):
+        assert memory.points(kept, subset, rows, "difflib") == [100.0, 0.0]
+    assert computed == [2]
+    memory.points(kept, subset, [{**rows[0], "all_classes": ["Ann"]}, *rows], "difflib")
+    assert computed == [2, 1], "a metric is given the classes too"
+    monkeypatch.setattr(memory, "distributions", list)
+    memory.points(kept, subset, rows, "difflib")
+    assert computed == [2, 1, 2], "a package that it may import has changed"
 
 
 @pytest.mark.parametrize(

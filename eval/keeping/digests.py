@@ -1,4 +1,4 @@
-"""A digest of the code that defines a class: its module, its bases' modules, and all that they import from outside.
+"""A digest of the code behind a class or function: its module, its bases' modules, and what they import from outside.
 
 What is installed (the standard library, site-packages) and the harness's own `echokv` and `eval` stay out: a version
 number stands for them. Comments, docstrings and formatting do not count.
@@ -28,10 +28,18 @@ def modules_of(kinds: Iterable[type]) -> dict[str, Path]:
 
     An installed package counts only where a class itself comes from it.
     """
-    roots = {kind.__module__ for one in kinds for kind in one.__mro__}
-    named = {kind.__module__.split(".")[0] for kind in kinds}
+    own = list(kinds)
+    return reached({kind.__module__ for one in own for kind in one.__mro__}, {kind.__module__ for kind in own})
+
+
+def reached(modules: Iterable[str], own: Iterable[str]) -> dict[str, Path]:
+    """Modules, those from outside among them, with all that these import from outside: name -> file.
+
+    own: of whose packages even an installed one counts.
+    """
+    named = {module.split(".")[0] for module in own}
     found: dict[str, Path] = {}
-    waiting = [*roots, *named]
+    waiting = [*modules, *named]
     while waiting:
         name = waiting.pop()
         top = name.split(".")[0]
