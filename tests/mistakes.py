@@ -31,7 +31,7 @@ from tests.tiny import write
 NAMES = [
     run("unknown model 'mistrall'; did you mean mistral?", "model=mistrall"),
     run("unknown method 'ecokv'; did you mean echokv", "method=ecokv"),
-    run("unknown method 'snapk'; did you mean snapkv?", "method=[laq,snapk]"),
+    run("unknown method 'snapk'; did you mean snapkv, ada_snapkv, critical_snapkv?", "method=[laq,snapk]"),
     run("unknown preset 'papers'; did you mean paper?", "preset=papers"),
     run("unknown experiment 'demmo'; did you mean demo?", "experiment=demmo"),
     run("unknown data 'jsn'; did you mean jsonl?", "data=jsn"),
@@ -67,7 +67,7 @@ NAMES = [
     run("unknown setting 'length'; did you mean data.length?", "length=2048"),
     run("unknown setting 'selections'; did you mean record.selections?", "selections=true"),
     run("unknown setting 'granularity'; did you mean preset.granularity?", "granularity=kv_head"),
-    run("unknown setting 'anchors'; did you mean methods.echokv.anchors", "anchors=2"),
+    run("unknown setting 'anchors'; did you mean methods.ada_echokv.anchors, methods.echokv.anchors", "anchors=2"),
     run("unknown setting 'data.path': no such field in the chosen conf/data/*.yaml; data=jsonl", "data.path=a=b"),
     run("unknown setting 'data.lenth'; did you mean data.length", "+data.lenth=3"),
     run("unknown setting 'model.dtyp'; did you mean model.dtype", "+model.dtyp=float32"),
@@ -90,7 +90,7 @@ NAMES = [
         "hydra.searchpath=[file://{here}] preset=mine",
         "preset.truncation is missing; give truncate_first, template_first",
         "mine.yaml lacks a rule",
-        a_yaml("preset", "name: mine\nchat: all\nprecision: float32"),
+        a_yaml("preset", "name: mine\nchat: all\nprecision: float32\nlookahead: bare"),
     ),
 ]
 VALUES = [
