@@ -57,7 +57,7 @@ class CriticalSnapKV(SnapKV):
 
     def output_norms(self, prefill: Prefill, layer: int) -> Float[Tensor, "heads L"]:
         """L1 norm of each value behind its head's part of the output projection."""
-        project: Any = prefill.model.model.layers[layer].self_attn.o_proj.weight
+        project: Any = prefill.model.model.layers[layer].self_attn.o_proj.weight.detach()
         values = prefill.values[layer]
         values = values.to(accumulator(values.dtype))
         by_head = project.to(values.dtype).view(project.shape[0], prefill.heads, -1)

@@ -57,7 +57,7 @@ def _places(study: Study[Ablation]) -> dict[str, Any]:
         if field is None:
             found[method] = method
         elif field not in settings:
-            raise UserError(f"analysis.x is {field!r}, which method {method} does not set in its configuration")
+            raise UserError(f"analysis.x is {field!r}, which method {method} has no field of")
         else:
             value = settings[field]
             found[method] = _said(value) if isinstance(value, list) else value

@@ -42,6 +42,8 @@ def read_tables(paths: Iterable[Path], subset: str | None = None) -> dict[Table,
 
 def _files(path: Path) -> list[Path]:
     if path.is_file():
+        if path.suffix == ".zip":
+            raise UserError(f"{path}: predictions are not read from a zip: unpack it, and give the folder")
         return [path]
     if not path.is_dir():
         raise UserError(f"{path}: no such file or folder")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from statistics import stdev
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -192,3 +193,14 @@ def test_packed_files_byte_order_marks_and_numbers_as_ids(tmp_path: Path, capsys
     (tmp_path / "lcc.jsonl.gz").write_bytes(gzip.compress(content)[:-9])
     assert score.main([str(tmp_path / "lcc.jsonl.gz")]) == 1
     assert "not a readable gzip" in capsys.readouterr().err
+
+
+def test_a_zip_is_told_to_be_unpacked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "pred.zip"
+    with ZipFile(path, "w") as archive:
+        archive.writestr("qasper.jsonl", '{"pred": "a", "answers": ["a"], "all_classes": null}')
+    assert score.main([str(path)]) == 1
+    assert (
+        capsys.readouterr().err
+        == f"error: {path}: predictions are not read from a zip: unpack it, and give the folder\n"
+    )

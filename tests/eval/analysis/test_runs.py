@@ -104,7 +104,10 @@ def fail(tiny_settings: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (["table2", FACTS, "analysis.step=9"], "step 9 asked for, the lookahead makes 8"),
         (["table2", FACTS, "method=[laq,echokv]"], "from one method, 2 given: write method=stage1_only"),
         (["ablation_refresh", FACTS, "analysis.against=never"], "analysis.against is 'never', which was not run"),
-        (["ablation_refresh", FACTS, "analysis.x=kernel"], "analysis.x is 'kernel', which method frozen does not set"),
+        (
+            ["ablation_refresh", FACTS, "analysis.x=colour"],
+            "analysis.x is 'colour', which method frozen has no field of",
+        ),
         (["ablation_refresh", FACTS, "analysis.steps=0"], "analysis.steps is 0; give the number of true queries"),
         (["ablation_refresh", FACTS, "analysis.kind=ablatoin"], "analysis.kind is 'ablatoin'; did you mean ablation"),
         (["dispersion", "analysis.dispersions=[1.0]"], "two at least make a comparison"),

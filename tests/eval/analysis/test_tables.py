@@ -106,10 +106,10 @@ def test_one_id_in_two_tasks_is_two_examples(tiny_settings: list[str], tmp_path:
     assert "n=2 examples" in tex.read_text()
 
 
-def test_evidence_is_asked_for_before_the_work(tmp_path: Path) -> None:
+def test_evidence_is_asked_for_before_the_work(tmp_path: Path, tiny_folder: Path) -> None:
     record = {"_id": "1", "input": "Q?", "context": "word", "answers": ["a"], "length": 1, "dataset": "qasper"}
     (tmp_path / "qasper.jsonl").write_text(json.dumps(record | {"language": "en", "all_classes": None}))
-    own = [f"data.path={tmp_path}", "subset=qasper"]
+    own = [f"data.path={tmp_path}", "subset=qasper", f"model.name={tiny_folder}"]
     config = composed("experiment=table6", "data=jsonl", *own, f"results={tmp_path}")
     with pytest.raises(UserError, match="no record of qasper names its evidence"):
         program.run(config)
