@@ -21,7 +21,6 @@ import yaml
 from eval.console.errors import UserError, nearest
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # written in C where it was built: a tenth of the time
 
 # The order of the columns in the tables of the KV-cache papers (EchoKV, Tables 3 and 4).
 ENGLISH = (
@@ -120,7 +119,7 @@ def expand(words: Iterable[str]) -> tuple[str, ...]:
 
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; install the repository with pip install -e") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

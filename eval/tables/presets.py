@@ -10,7 +10,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from eval.console.errors import UserError
-from eval.inputs.subsets import CONF, LOADER
+from eval.inputs.subsets import CONF
 from eval.scoring.metrics import Edit
 
 
@@ -52,5 +52,5 @@ def _read(group: str, name: str) -> dict[str, Any] | None:
     path = CONF / group / f"{name}.yaml"
     if name not in {known.stem for known in path.parent.glob("*.yaml")}:  # a label may hold a path
         return None
-    content: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+    content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return cast(dict[str, Any], content.get(group, content))  # a model that also chooses its data names its group

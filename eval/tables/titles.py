@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from eval.inputs.subsets import CONF, LOADER
+from eval.inputs.subsets import CONF
 
 
 def title(group: str, name: str) -> str | None:
@@ -22,7 +22,7 @@ def settings(group: str, name: str) -> dict[str, Any]:
     path = CONF / group / f"{name}.yaml"
     if name not in {known.stem for known in path.parent.glob("*.yaml")}:  # a label may hold a path
         return {}
-    content = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER) or {}
+    content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     for part in (f"{group}s", group, name):  # as a package of Hydra's places it
         content = content.get(part) or content
     return content if isinstance(content, dict) else {}
