@@ -2,7 +2,9 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from absl import logging as absl_logging
@@ -32,3 +34,16 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.tiny import write
 
     return write(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser without a window; tests that need one skip where none is installed."""
+    from eval.console.errors import UserError
+    from eval.report.browser import chromium
+
+    try:
+        with chromium() as opened:
+            yield opened
+    except UserError as error:
+        pytest.skip(str(error))

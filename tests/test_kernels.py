@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -147,35 +148,51 @@ class Absent:
         return 0
 
 
+def compiled(capability: int, folder: Path, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> list[Any]:
+    """The kernels that `work` launches, compiled for an absent GPU and not run."""
+    triton = pytest.importorskip("triton", reason=NO_TRITON)
+    from triton.runtime.jit import JITFunction
+
+    found, run = [], JITFunction.run
+
+    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **settings: Any) -> None:
+        found.append(run(self, *args, grid=grid, warmup=True, **settings))
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
+    monkeypatch.setattr(triton.runtime.driver, "_active", Absent(capability))
+    monkeypatch.setattr(JITFunction, "run", compile_only)
+    work()
+    return found
+
+
+def stack(kernel: Any, folder: Path) -> int:
+    """Bytes of memory that each thread of a compiled kernel takes for what has no register."""
+    triton = pytest.importorskip("triton", reason=NO_TRITON)
+    file = folder / "kernel.cubin"
+    file.write_bytes(kernel.asm["cubin"])
+    command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(file)]
+    usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"STACK:(\d+)", usage)
+    assert found, usage
+    return int(found[1])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("capability", [80, 90])
 def test_kernels_compile_and_fit_a_gpu(
     capability: int, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    triton = pytest.importorskip("triton", reason=NO_TRITON)
-    from triton.runtime.jit import JITFunction
-
+    pytest.importorskip("triton", reason=NO_TRITON)
     from echokv import kernels
 
-    compiled, run = [], JITFunction.run
-
-    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **settings: Any) -> None:
-        compiled.append(run(self, *args, grid=grid, warmup=True, **settings))
-
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(triton.runtime.driver, "_active", Absent(capability))
-    monkeypatch.setattr(JITFunction, "run", compile_only)
-    kernels.column_sums(*Case(4, 2, 300, 128, dtype).inputs(), 1.0)
-    assert len(compiled) == 2
-    for kernel in compiled:
+    inputs = Case(4, 2, 300, 128, dtype).inputs()
+    made = compiled(capability, tmp_path, monkeypatch, lambda: kernels.column_sums(*inputs, 1.0))
+    assert len(made) == 2
+    for kernel in made:
         assert kernel.metadata.shared <= SHARED_MEMORY
         assert bool(re.search(r"mma\S*f32\.bf16\.bf16", kernel.asm["ptx"])) == (dtype == torch.bfloat16)
         assert "tf32" not in kernel.asm["ptx"]
-        file = tmp_path / "kernel.cubin"
-        file.write_bytes(kernel.asm["cubin"])
-        command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(file)]
-        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert re.search(r"STACK:(\d+)", usage)[1] == "0", usage  # no register is spilled to memory
+        assert stack(kernel, tmp_path) == 0  # no register is spilled to memory
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

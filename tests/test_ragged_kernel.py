@@ -20,7 +20,7 @@ from baselines.snapkv import SnapKV
 from echokv import EchoKV, Needs, Session, Stretch, advance, blocks, decode_rows, prefill
 from tests.counting import cuda
 from tests.models import build, prompt
-from tests.test_kernels import NO_TRITON, ROOT, SHARED_MEMORY, Absent
+from tests.test_kernels import NO_TRITON, ROOT, SHARED_MEMORY, compiled, stack
 from tests.test_launches import of_32, selection_of_18, step_of_19
 
 __all__ = ["cuda"]
@@ -128,28 +128,14 @@ def test_interpreted_attention_agrees_with_the_twin(case: Case, interpreted: dic
 def test_kernels_compile_and_fit_a_gpu(
     capability: int, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    triton = pytest.importorskip("triton", reason=NO_TRITON)
-    from triton.runtime.jit import JITFunction
-
-    compiled, run = [], JITFunction.run
-
-    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **settings: Any) -> None:
-        compiled.append(run(self, *args, grid=grid, warmup=True, **settings))
-
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(triton.runtime.driver, "_active", Absent(capability))
-    monkeypatch.setattr(JITFunction, "run", compile_only)
-    attended(Case(32, 8, 128, ((False, (5,) * 8), (True, (3,) * 32)), (4, 2), dtype))
-    assert len(compiled) == 2
-    for kernel in compiled:
+    case = Case(32, 8, 128, ((False, (5,) * 8), (True, (3,) * 32)), (4, 2), dtype)
+    made = compiled(capability, tmp_path, monkeypatch, lambda: attended(case))
+    assert len(made) == 2
+    for kernel in made:
         assert kernel.metadata.shared <= SHARED_MEMORY
-        file = tmp_path / "kernel.cubin"
-        file.write_bytes(kernel.asm["cubin"])
-        command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(file)]
-        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert re.search(r"STACK:(\d+)", usage)[1] == "0", usage  # no register is spilled to memory
-    assert "tf32" not in compiled[0].asm["ptx"]
-    assert bool(re.search(r"mma\S*f32\.b?f16", compiled[0].asm["ptx"])) == (dtype != torch.float32)
+        assert stack(kernel, tmp_path) == 0  # no register is spilled to memory
+    assert "tf32" not in made[0].asm["ptx"]
+    assert bool(re.search(r"mma\S*f32\.b?f16", made[0].asm["ptx"])) == (dtype != torch.float32)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval.console.errors import UserError
-from eval.report.browser import chromium
 from eval.report.build import build
 from eval.report.serve import Handler
 from eval.scoring import statistics
@@ -58,15 +56,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 kept.write(run, "hotpotqa", number, text, STEPS.get(method, ()), 100 * (method != "echokv"))
     build(results, results / "report")
     return results / "report"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    try:
-        with chromium() as opened:
-            yield opened
-    except UserError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -5,14 +5,11 @@ Pictures of what was seen go to the folder that REPORT_PICTURES names, if it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eval.console.errors import UserError
-from eval.report.browser import chromium
 from eval.report.build import build
 from tests.browsing import picture, visit
 from tests.eval import gallery
@@ -44,15 +41,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gallery.fabricate(results)
     build(results, results / "report")
     return results / "report"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    try:
-        with chromium() as opened:
-            yield opened
-    except UserError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from eval.inputs.examples import Example, by_subset
+from eval.inputs.tokens import spelled
 from eval.planning.plan import Cell
 from eval.scoring.memory import points
 from eval.scoring.metrics import Edit
@@ -46,12 +47,16 @@ def summary(grid: Sequence[Cell], examples: Sequence[Example], edit: Edit, model
     }
     counts = "-".join(map(str, sorted({len(group) for group in groups.values()})))
     head = f"{model}: score ± standard error, n = {counts} per task; costs are means per answer."
-    if grid[0].store.key.identity["protocol"]["question"] == "after":
+    protocol = grid[0].store.key.identity["protocol"]
+    if protocol["question"] == "after":
         head += (
             "\nMethods choose from the context alone; the question comes after, and is stored beside what they keep."
         )
     table = "\n\n".join(_blocks(columns, shutil.get_terminal_size((120, 24)).columns))
-    return "\n".join(["", head, "", table, "", *([] if alone or not every else [_of_batches(every)])])
+    counts_of = {(answer["dataset"], answer["_id"]): answer.get("control_tokens", 0) for answer in every}
+    control = spelled(list(counts_of.values()), protocol["control_text"])
+    below = [*([control, ""] if control else []), *([] if alone or not every else [_of_batches(every)])]
+    return "\n".join(["", head, "", table, "", *below])
 
 
 def _blocks(columns: Mapping[str, Mapping[str, str]], width: int) -> Iterator[str]:

@@ -6,10 +6,24 @@ stand: so does the text of a record. Characters in a `plain` range are taken for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from eval.console.errors import UserError
+
+
+def spelled(counts: Sequence[float], rule: str | None) -> str | None:
+    """A sentence for a table whose records spell control tokens; None if none does.
+
+    counts: of each record. rule: what was made of them, the preset's `control_text`.
+    """
+    if not (records := sum(count > 0 for count in counts)):
+        return None
+    return (
+        f"{records} of {len(counts)} records spell control tokens in their text ({sum(counts):.0f} in all), "
+        f"taken as {'these tokens' if rule == 'token' else 'plain text'} (control text: {rule})."
+    )
 
 
 @dataclass(frozen=True)

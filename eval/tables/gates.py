@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from eval.inputs import subsets
+from eval.inputs.tokens import spelled
 from eval.tables import paper
 from eval.tables.collect import Run
 from eval.tables.naming import key_of
@@ -83,12 +84,9 @@ def control_tokens(answers: pd.DataFrame) -> pd.Series:
 
 def control_text(answers: pd.DataFrame, runs: Sequence[Run]) -> Iterator[str]:
     """Yield a line if records spell control tokens in their text: how many do, and what was made of it."""
-    if spelled := int(((counts := control_tokens(answers)) > 0).sum()):
-        rule = runs[0].identity.get("protocol", {}).get("control_text")
-        yield (
-            f"{spelled} of {len(counts)} records spell control tokens in their text ({counts.sum():.0f} in all), "
-            f"taken as {'these tokens' if rule == 'token' else 'plain text'} (control text: {rule})."
-        )
+    rule = runs[0].identity.get("protocol", {}).get("control_text")
+    if said := spelled(list(control_tokens(answers)), rule):
+        yield said
 
 
 def question(runs: Sequence[Run]) -> Iterator[str]:

@@ -76,6 +76,15 @@ def test_spelled_control_tokens_are_counted_and_follow_the_rule(folder: Path) ->
     assert text["prompt_tokens"] - token["prompt_tokens"] == 12 * (len("<|end|>") - 1)  # a byte is a token
 
 
+@pytest.mark.parametrize(("rule", "taken"), [("token", "these tokens"), ("text", "plain text")])
+def test_the_printed_table_says_how_many_records_spell_them(
+    folder: Path, capsys: pytest.CaptureFixture[str], rule: str, taken: str
+) -> None:
+    said = f"1 of 1 records spell control tokens in their text (12 in all), taken as {taken} (control text: {rule})."
+    answered(folder, f"preset.control_text={rule}")
+    assert said in capsys.readouterr().out
+
+
 def test_settings_that_cannot_be_applied_are_told(folder: Path) -> None:
     write_settings(folder / "model", no_repeat_ngram_size=3)
     with pytest.raises(UserError, match="name no_repeat_ngram_size=3, which is not applied here: decode without them"):
