@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from echokv import UsageError
+from echokv import UsageError, load_tokenizer
 from echokv.graphs import check_graphs
 from eval.answering.answers import Task, fitting
 from eval.answering.loading import loaded
@@ -38,6 +38,8 @@ def answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None 
 
 def _answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None) -> int:
     """The number of examples that did not fit into memory."""
+    for example, _ in todo[:1]:  # what is wrong with settings, template or prompt is told before weights are read
+        Asked.of(example, plan.protocol, *load_tokenizer(plan.model.name, plan.model.revision))
     model, tokenizer = loaded(plan.model)
     how, undone = plan.answering, 0
     if how.graphs:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from eval.answering import runner
+from eval.answering import runner, work
 from eval.console.errors import UserError
 from eval.inputs import prompts
 from eval.inputs.data import Record
@@ -85,8 +85,15 @@ def test_the_printed_table_says_how_many_records_spell_them(
     assert said in capsys.readouterr().out
 
 
-def test_settings_that_cannot_be_applied_are_told(folder: Path) -> None:
+def test_settings_that_cannot_be_applied_are_told_before_weights_are_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_settings(folder / "model", no_repeat_ngram_size=3)
+    read: list[Any] = []
+    whole = work.loaded
+    monkeypatch.setattr(work, "loaded", lambda model: read.append(model) or whole(model))
     with pytest.raises(UserError, match="name no_repeat_ngram_size=3, which is not applied here: decode without them"):
         answered(folder)
+    assert read == []
     assert answered(folder, "preset.generation=bare")["control_tokens"] == 12
+    assert len(read) == 1
