@@ -22,7 +22,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from eval.console.errors import Parser, UserError, command
-from eval.inputs.data import Record, load_folder, longbench
+from eval.inputs.data import Record, load_folder
+from eval.inputs.sources.longbench import LongBench
 
 # Where the hub keeps each data set: repository, files, revision.
 HUB = {
@@ -233,7 +234,7 @@ def _one(subset: str, chosen: Mapping[str, Any]) -> None:
 
 
 def _records(subset: str, chosen: Mapping[str, Any]) -> Sequence[Record]:
-    loaded = load_folder(chosen["longbench"], subset) if chosen["longbench"] else longbench(subset)
+    loaded = load_folder(chosen["longbench"], subset) if chosen["longbench"] else LongBench().read(subset)
     return loaded.records
 
 

@@ -75,57 +75,8 @@ def load_folder(path: str | Path, subset: str) -> Loaded:
     if path.is_dir():
         return _from_folder(path, subset)
     if path.suffix == ".zip" and path.is_file():
-        return _from_zip(path, subset, str(path))
+        return load_zip(path, subset, str(path))
     return _from_file(path, subset)
-
-
-def longbench(
-    subset: str,
-    *,
-    revision: str = "main",
-    repository: str = REPOSITORY,
-    cache: str | Path | None = None,
-    endpoint: str | None = None,
-) -> Loaded:
-    """Read a subset from the hub's `data.zip`, as `archive` finds it.
-
-    Raises:
-        UserError: as `archive`, and for bad content.
-    """
-    path = archive(repository, revision, cache, endpoint)
-    return from_archive(path, subset, repository)
-
-
-def from_archive(path: Path, subset: str, repository: str) -> Loaded:
-    """Read a subset from the hub's archive; its `source` names the commit."""
-    commit = path.parent.name  # .../snapshots/COMMIT/data.zip
-    return _from_zip(path, subset, f"{repository}@{commit}")
-
-
-def archive(repository: str, revision: str, cache: str | Path | None = None, endpoint: str | None = None) -> Path:
-    """The hub's `data.zip`, downloaded once into the hub's cache.
-
-    Args:
-        revision: branch, tag or commit.
-        cache: folder of the hub's cache, None for the usual one.
-        endpoint: address of the hub, None for the usual one or the environment's HF_ENDPOINT.
-
-    Raises:
-        UserError: the hub cannot be reached or lacks the revision and the cache has no copy.
-    """
-    from huggingface_hub import hf_hub_download
-
-    try:
-        path = hf_hub_download(
-            repository, "data.zip", repo_type="dataset", revision=revision, cache_dir=cache, endpoint=endpoint
-        )
-    except Exception as error:  # the hub's own errors, or those of a transport that differs by its edition
-        reason = str(error).split("\n")[0].split(". ")[0]
-        raise UserError(
-            f"cannot get data.zip of {repository} at {revision} ({type(error).__name__}: {reason}); "
-            "check network, revision and HF_ENDPOINT, or use a local copy: data=jsonl data.path=FOLDER_OR_ZIP"
-        ) from error
-    return Path(path)
 
 
 def parse_records(content: bytes, origin: str) -> list[Record]:
@@ -228,8 +179,11 @@ def _opened(path: Path) -> Iterator[ZipFile]:
         raise UserError(f"{path}: not a readable zip ({error}); download it again") from error
 
 
-def _from_zip(path: Path, subset: str, source: str) -> Loaded:
-    """Read one member into memory; nothing is unpacked, so the paths in the archive can do no harm."""
+def load_zip(path: Path, subset: str, source: str) -> Loaded:
+    """Read one member into memory; nothing is unpacked, so the paths in the archive can do no harm.
+
+    source: what the archive is, to be told. Raises UserError for a subset that is not in it, and for bad content.
+    """
     members = _members(path)
     if subset not in members:
         subsets.load(subset)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
+from eval.console.errors import UserError
 from eval.console.fields import Section
 from eval.inputs import data
 from eval.inputs.data import Loaded
@@ -33,8 +34,40 @@ class LongBench(Section):
 
     def read(self, subset: str) -> Loaded:
         """Raises UserError where the hub cannot be reached and its cache has no copy, and for bad content."""
-        return data.from_archive(self._archive, subset, self.repository)
+        return of_archive(self._archive, subset, self.repository)
 
     @cached_property
     def _archive(self) -> Path:
-        return data.archive(self.repository, self.revision)
+        return archive(self.repository, self.revision)
+
+
+def of_archive(path: Path, subset: str, repository: str) -> Loaded:
+    """Read a subset from the hub's archive; its `source` names the commit."""
+    commit = path.parent.name  # .../snapshots/COMMIT/data.zip
+    return data.load_zip(path, subset, f"{repository}@{commit}")
+
+
+def archive(repository: str, revision: str, cache: str | Path | None = None, endpoint: str | None = None) -> Path:
+    """The hub's `data.zip`, downloaded once into the hub's cache.
+
+    Args:
+        revision: branch, tag or commit.
+        cache: folder of the hub's cache, None for the usual one.
+        endpoint: address of the hub, None for the usual one or the environment's HF_ENDPOINT.
+
+    Raises:
+        UserError: the hub cannot be reached or lacks the revision and the cache has no copy.
+    """
+    from huggingface_hub import hf_hub_download
+
+    try:
+        path = hf_hub_download(
+            repository, "data.zip", repo_type="dataset", revision=revision, cache_dir=cache, endpoint=endpoint
+        )
+    except Exception as error:  # the hub's own errors, or those of a transport that differs by its edition
+        reason = str(error).split("\n")[0].split(". ")[0]
+        raise UserError(
+            f"cannot get data.zip of {repository} at {revision} ({type(error).__name__}: {reason}); "
+            "check network, revision and HF_ENDPOINT, or use a local copy: data=jsonl data.path=FOLDER_OR_ZIP"
+        ) from error
+    return Path(path)

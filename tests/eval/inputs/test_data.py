@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from eval.console.errors import UserError
 from eval.inputs import data, jsonlines, subsets
+from eval.inputs.sources import longbench
 from tests.hub import COMMIT, serving
 
 RECORD: dict[str, Any] = {
@@ -176,27 +177,32 @@ def hub(tmp_path: Path) -> Iterator[str]:
         yield endpoint
 
 
+def of_the_hub(subset: str, revision: str = "main", **where: Any) -> data.Loaded:
+    path = longbench.archive(data.REPOSITORY, revision, **where)
+    return longbench.of_archive(path, subset, data.REPOSITORY)
+
+
 def test_the_hubs_archive(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = tmp_path / "cache"
-    found = data.longbench("qasper", cache=cache, endpoint=hub)
+    found = of_the_hub("qasper", cache=cache, endpoint=hub)
     assert found.records == (RECORD,)
     assert found.sha256 == sha256((tmp_path / "served.zip").read_bytes()).hexdigest()
     assert found.source == f"{data.REPOSITORY}@{COMMIT}:data/qasper.jsonl"
     with pytest.raises(UserError, match=r"cannot get data\.zip .* at v9 .*data\.path="):
-        data.longbench("qasper", revision="v9", cache=cache, endpoint=hub)
+        of_the_hub("qasper", revision="v9", cache=cache, endpoint=hub)
     with pytest.raises(UserError, match=r"no lcc\.jsonl; known: qasper"):
-        data.longbench("lcc", cache=cache, endpoint=hub)
+        of_the_hub("lcc", cache=cache, endpoint=hub)
 
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert data.longbench("qasper", cache=cache, endpoint=hub) == found  # from the cache
+    assert of_the_hub("qasper", cache=cache, endpoint=hub) == found  # from the cache
     with pytest.raises(UserError, match=r"cannot get data\.zip .*data=jsonl data\.path="):
-        data.longbench("qasper", cache=tmp_path / "empty", endpoint=hub)
+        of_the_hub("qasper", cache=tmp_path / "empty", endpoint=hub)
 
 
 def test_the_environments_hub_is_used(hub: str, tmp_path: Path) -> None:
-    code = "from eval.inputs.data import longbench; print(longbench('qasper').source)"
+    code = "from eval.inputs.sources.longbench import LongBench; print(LongBench().read('qasper').source)"
     environment = {**os.environ, "HF_ENDPOINT": hub, "HF_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
