@@ -149,7 +149,7 @@ def _report(chosen: argparse.Namespace, group: Group) -> str:
     scored, tasks = selected.scored, selected.tasks
     rows = {str(run.name): run.name for run in selected.answers.runs}
     check_against(chosen.against, rows.values(), default=False)
-    compared = cells.cells(scored, tasks, chosen.against)
+    compared = cells.cells(scored, tasks, chosen.against, intervals=False)
     whose = model_name(selected.answers.runs[0])
     lines = [
         f"Each method minus {rows[chosen.against].title} on the same examples. "
@@ -181,7 +181,7 @@ def _power(selected: Selected) -> str:
     two = selected.scored[selected.scored["method"].isin(("echokv", "laq"))]
     if two.empty:
         return "neither EchoKV nor LAQ was run"
-    pairs = cells.cells(two.assign(variant=""), selected.tasks, "laq")
+    pairs = cells.cells(two.assign(variant=""), selected.tasks, "laq", intervals=False)
     return str(power_table(claimed_gains(), pairs).to_string(index=False))
 
 

@@ -177,7 +177,8 @@ def tables_of(chosen: argparse.Namespace, console: Console) -> None:
         if any(value not in (None, getattr(group, name)) for name, value in asked.items()):
             continue
         selected = groups.select(group, chosen.results, None)
-        made, _ = build("table3", TABLES["table3"], selected, "laq", not chosen.no_errors, group.apart)
+        errors = not chosen.no_errors  # nothing that takes resampling is printed
+        made, _ = build("table3", TABLES["table3"], selected, "", errors, group.apart, intervals=False)
         name = f"{group.data} {group.model} {group.preset}"
         print_table(replace(made, name=name), console)
         shown += 1

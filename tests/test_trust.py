@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import runpy
 import stat
 import sys
 import zipfile
@@ -10,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from yaml.constructor import BaseConstructor, SafeConstructor
 
 import run as program
 from echokv import UsageError, load_model
 from eval import score, status
 from eval.answering import runner
+from eval.console import conf
 from eval.console.errors import UserError, printable
 from eval.inputs import data, examples, jsonlines, prompts, subsets
 from eval.inputs.sources.jsonl import Jsonl
@@ -180,7 +184,26 @@ def test_yaml_makes_no_objects(tmp_path: Path, marker: Path) -> None:
         with pytest.raises(UserError):
             subsets._yaml(tmp_path / "evil.yaml")
     assert not marker.exists()
-    assert issubclass(prompts._TaskLoader, __import__("yaml").SafeLoader)
+
+
+def test_every_reader_of_yaml_has_the_safe_constructor_and_no_more() -> None:
+    """Whichever of PyYAML's readers is there: what may be made of a tag is the constructor's part alone."""
+    for loader in (conf.Loader, prompts._TaskLoader):
+        assert [kind for kind in loader.__mro__ if issubclass(kind, BaseConstructor)][-2:] == [
+            SafeConstructor,
+            BaseConstructor,
+        ]
+        assert loader.yaml_constructors.items() <= {**SafeConstructor.yaml_constructors}.items()
+    assert conf.Loader.yaml_multi_constructors == {}
+    assert prompts._TaskLoader.yaml_multi_constructors.keys() == {"!"}  # tags of lm-eval: read as null
+
+
+def test_without_libyaml_the_python_reader_is_as_safe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    slow = runpy.run_path(conf.__file__)
+    assert issubclass(slow["Loader"], yaml.SafeLoader)
+    for path in sorted(ROOT.glob("conf/**/*.yaml")):
+        assert slow["read"](path) == conf.read(path), path
 
 
 CALLS = {"eval", "exec", "compile", "__import__"}
@@ -206,7 +229,11 @@ def test_no_pickle_no_shell_no_evaluated_text(path: Path) -> None:
             named = {word.arg: ast.unparse(word.value) for word in node.keywords}
             assert named.get("shell", "False") == "False"
             assert named.get("trust_remote_code", "False") == "False"
-            assert name != "yaml.load" or named.get("Loader") == "_TaskLoader"
+            assert name not in {"yaml.load", "yaml.load_all"} or (path.name, named.get("Loader")) == (
+                "conf.py",
+                "loader",
+            )
+            assert name != "conf.read" or [ast.unparse(word) for word in node.args[1:]] in ([], ["_TaskLoader"])
 
 
 @pytest.fixture

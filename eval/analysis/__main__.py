@@ -11,8 +11,9 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from eval.answering.neighbours import giving_way
+from eval.console.conf import CONF
 from eval.console.errors import UserError, nearest
-from eval.console.mistakes import CONF, command, past_hydra
+from eval.console.mistakes import command, past_hydra
 
 if TYPE_CHECKING:
     from eval.planning.settings import Settings

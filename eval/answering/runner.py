@@ -11,7 +11,6 @@ from eval.console.errors import UserError
 from eval.keeping.store import check_writable
 from eval.planning.earlier import notes
 from eval.planning.plan import Plan
-from eval.planning.recording import Recording
 from eval.planning.settings import Settings
 from eval.planning.todo import missing
 
@@ -43,7 +42,11 @@ def carry_out(plan: Plan) -> None:
         raise UserError("record.selections shows prompts with their question: use preset.question=within")
     todo = list(missing(grid, examples, plan.answering.alone))
     asked, left = len(grid) * len(examples), sum(len(lacking) for _, lacking in todo)
-    recording = Recording.of(plan.results, grid, examples) if plan.settings.record.selections else None
+    recording = None
+    if plan.settings.record.selections:
+        from eval.planning.recording import Recording
+
+        recording = Recording.of(plan.results, grid, examples)
     unseen = len(recording.unseen) if recording else 0
     more = f"; selections of {unseen} examples to record" if unseen else ""
     print(f"{asked - left} of {asked} answers are stored, {left} to do{more}", file=sys.stderr)

@@ -21,10 +21,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
 from eval.console import jobs, signals
+from eval.console.conf import CONF
 from eval.console.errors import UserError, nearest
 from eval.console.overrides import quoted
-
-CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 class Failed(BaseException):

@@ -7,7 +7,7 @@ older edition; the archive itself is the official data (THUDM/LongBench on the h
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -50,7 +50,7 @@ _FIELDS = {
 class Loaded:
     """The records of one subset and where they are from."""
 
-    records: tuple[Record, ...]
+    records: Sequence[Record]
     source: str  # path, or repository at revision
     sha256: str  # of the archive, or of the JSONL file where there is none
     warning: str | None  # says that records are short of, or beyond, the official number

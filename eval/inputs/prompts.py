@@ -16,8 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from eval.console import conf
 from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
 
@@ -61,7 +60,7 @@ def _official(subset: str) -> str:
     if subset in _NEWLINES:
         text = text.replace("\n{input}", "\n\n{input}")
     text += _ENDS.get(subset, "")
-    digests = json.loads((subsets.CONF / "prompts.sha256.json").read_text(encoding="utf-8"))
+    digests = json.loads((conf.CONF / "prompts.sha256.json").read_text(encoding="utf-8"))
     if sha256(text.encode()).hexdigest() != digests[subset]:
         raise UserError(
             f"{subset}: the installed lm-eval's prompt is not LongBench's official one (SHA-256 differs); "
@@ -84,7 +83,7 @@ def _task_file(subset: str) -> Path:
     )
 
 
-class _TaskLoader(yaml.SafeLoader):
+class _TaskLoader(conf.Loader):
     """Reads lm-eval's task files, whose `!function` tags name code that is of no interest here."""
 
 
@@ -92,7 +91,7 @@ _TaskLoader.add_multi_constructor("!", lambda _loader, _suffix, _node: None)
 
 
 def _task_text(path: Path) -> str:
-    task = yaml.load(path.read_text(encoding="utf-8"), Loader=_TaskLoader)
+    task = conf.read(path, _TaskLoader)
     text = task.get("doc_to_text") if isinstance(task, dict) else None
     if not isinstance(text, str):
         raise UserError(f"{path}: no doc_to_text; install lm-eval 0.4.13, or give data.prompts=FILE")

@@ -18,9 +18,8 @@ from typing import Any
 
 import yaml
 
+from eval.console import conf
 from eval.console.errors import UserError, nearest
-
-CONF = Path(__file__).resolve().parents[2] / "conf"
 
 # The order of the columns in the tables of the KV-cache papers (EchoKV, Tables 3 and 4).
 ENGLISH = (
@@ -71,7 +70,7 @@ class Subset:
 
 def names() -> tuple[str, ...]:
     """Return every subset that has a YAML: LongBench in table order, then the others by name."""
-    known = {path.stem for path in (CONF / "subsets").glob("*.yaml")}
+    known = {path.stem for path in (conf.CONF / "subsets").glob("*.yaml")}
     ordered = [name for name in (*ENGLISH, *CHINESE) if name in known]
     return (*ordered, *sorted(known.difference(ordered)))
 
@@ -86,10 +85,6 @@ def load(name: str) -> Subset:
     base = name.removesuffix("_e")
     if name.endswith("_e") and base in counts:
         return replace(_read(base), name=name, records=counts[base])
-    if name not in names():
-        known = (*names(), *groups()["longbench_e"])
-        close = get_close_matches(name, known, cutoff=0.5)
-        raise UserError(f"unknown subset {name!r}{nearest(name, close) if close else f'. {OWN_TASK}'}")
     return _read(name)
 
 
@@ -119,7 +114,7 @@ def expand(words: Iterable[str]) -> tuple[str, ...]:
 
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = conf.read(path)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; install the repository with pip install -e") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -131,12 +126,16 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 @cache
 def _extended() -> dict[str, int]:
-    return _yaml(CONF / "longbench_e.yaml")
+    return _yaml(conf.CONF / "longbench_e.yaml")
 
 
 @cache
 def _read(name: str) -> Subset:
-    path = CONF / "subsets" / f"{name}.yaml"
+    if name not in names():
+        known = (*names(), *groups()["longbench_e"])
+        close = get_close_matches(name, known, cutoff=0.5)
+        raise UserError(f"unknown subset {name!r}{nearest(name, close) if close else f'. {OWN_TASK}'}")
+    path = conf.CONF / "subsets" / f"{name}.yaml"
     content = _yaml(path)
     if wrong := sorted(map(str, _KEYS.keys() ^ content.keys())):
         raise UserError(f"{path}: missing or unknown keys: {', '.join(wrong)}")

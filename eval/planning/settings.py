@@ -11,8 +11,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
+from eval.console import conf
+from eval.console.conf import CONF
 from eval.console.fields import LocalPath, Section, Texts, checked, texts
-from eval.console.mistakes import CONF
 from eval.console.overrides import keep_texts, quoted
 from eval.inputs.examples import WHOLE, Shard
 from eval.inputs.protocol import Rules, Where
@@ -155,6 +156,6 @@ def _without_others(chosen: dict[str, Any], kind: type[Section], overrides: Sequ
     named = {word.lstrip("+").partition("=")[0] for word in overrides}
     known = {*kind.model_fields, *Chosen.model_fields, "_target_"}
     for path in (CONF / "data").glob("*.yaml"):
-        for name in {*map(str, OmegaConf.load(path))} - known:
+        for name in {*map(str, conf.read(path))} - known:
             if f"data.{name}" not in named:
                 chosen.pop(name, None)

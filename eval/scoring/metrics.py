@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Literal
 
-from rapidfuzz import fuzz
-
 from eval.console.errors import UserError, nearest
 from eval.console.foreign import blamed
 from eval.console.imported import imported
@@ -171,6 +169,8 @@ def ratio_levenshtein(left: str, right: str) -> int:
     """`fuzzywuzzy.fuzz.ratio` on python-Levenshtein: similarity in whole percent."""
     if left == right or not left or not right:
         return 100 * (left == right)
+    from rapidfuzz import fuzz  # takes as long to import as a small table to make
+
     return round(fuzz.ratio(left, right))
 
 

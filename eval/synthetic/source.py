@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, overload
 
 from pydantic import Field
 
 from eval import synthetic
 from eval.console.errors import UserError
 from eval.console.fields import Section
-from eval.inputs.data import Loaded
+from eval.inputs.data import Loaded, Record
 from eval.keeping.store import digest
+
+
+@dataclass(frozen=True)
+class _Made(Sequence[Record]):
+    """Records by their numbers, each made when it is asked for: a limit or a shard takes no time for the others."""
+
+    make: Callable[[int], Record]
+    numbers: range
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Record]: ...
+
+    def __getitem__(self, place: int | slice) -> Record | Sequence[Record]:
+        chosen = self.numbers[place]
+        return _Made(self.make, chosen) if isinstance(chosen, range) else self.make(chosen)
 
 
 class Synthetic(Section):
@@ -47,8 +70,8 @@ class Synthetic(Section):
     def read(self, subset: str) -> Loaded:
         if subset not in synthetic.TASKS:
             raise UserError(f"subset '{subset}' is not synthetic: add data=longbench, or data=jsonl data.path=FOLDER")
-        made = (synthetic.make(subset, index, **self._values) for index in range(self.records))
-        return Loaded(tuple(made), self.name, digest(self._values), None)
+        made = _Made(partial(synthetic.make, subset, **self._values), range(self.records))
+        return Loaded(made, self.name, digest(self._values), None)
 
     @property
     def _values(self) -> dict[str, Any]:

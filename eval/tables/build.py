@@ -43,17 +43,19 @@ def build(
     errors: bool,
     settings: Sequence[str] = (),
     all_columns: bool = False,
+    intervals: bool = True,
 ) -> tuple[Table, pd.DataFrame]:
     """Return a table and its cells.
 
     errors: whether standard errors are printed. settings: NAME=VALUE of those that tell it from similar tables.
-    all_columns: tasks without any answer have a column as well.
+    all_columns: tasks without any answer have a column as well. intervals: whether cells have theirs, as
+    `eval.tables.cells.cells`.
 
     Raises:
         UserError: none of the table's methods was run.
     """
     answers = restricted(selected.scored, definition)
-    everything = cells.cells(answers, selected.tasks, against)
+    everything = cells.cells(answers, selected.tasks, against, intervals)
     present = set(everything["subset"])
     shown = [task for task in definition.shown or selected.tasks if all_columns or task in present]
     kept = everything[everything["subset"].isin([*shown, cells.AVERAGE])]

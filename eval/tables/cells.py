@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from eval.scoring.rows import BUCKETS, points
 from eval.tables import paper
 from eval.tables.collect import MEASURED
 from eval.tables.naming import FRAME, Key, key_of
+
+Places = np.ndarray  # int [n]: lines of a data frame
+Pair = tuple[np.ndarray, np.ndarray]  # float [n] each: scores of two rows on the same examples
 
 AVERAGE = "average"  # the `subset` of a row that averages all tasks
 
@@ -56,28 +60,61 @@ def columns(frame: pd.DataFrame, names: Sequence[str] | None = None) -> list[str
     return sorted(present, key=lambda name: (name.endswith("_e"), order[name.removesuffix("_e")]))
 
 
-def cells(frame: pd.DataFrame, names: Sequence[str], against: str = "laq") -> pd.DataFrame:
+@dataclass(frozen=True)
+class _Lines:
+    """Answers as columns: a table takes hundreds of small parts of them, which a data frame is slow at."""
+
+    columns: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> _Lines:
+        names = ("model", "preset", "settings", "edit", "other_edit", "_id", "score", *MEASURED)
+        return cls({name: frame[name].to_numpy() for name in names})
+
+    def scores(self, places: Places) -> np.ndarray:
+        return np.asarray(self.columns["score"][places], dtype=np.float64)
+
+    def about(self, places: Places, records: int | None) -> dict[str, Any]:
+        """What a cell says of its answers besides their scores; the cost columns are means per answer."""
+        first = {name: self.columns[name][places[0]] for name in ("model", "preset", "settings", "edit")}
+        means = {name: float(self.columns[name][places].mean()) for name in ("other_edit", *MEASURED)}
+        other = means.pop("other_edit")
+        return {**first, "other_edit": other, "n": len(places), "records": records, "tasks": 1, **means}
+
+    def pairs(self, left: Places, right: Places) -> Pair:
+        """The scores of two on the examples that both have."""
+        others = dict(zip(self.columns["_id"][right], right, strict=True))
+        own = zip(self.columns["_id"][left], left, strict=True)
+        both = [(place, others[name]) for name, place in own if name in others]
+        mine, theirs = np.array(both, dtype=np.int64).reshape(-1, 2).T
+        return self.scores(mine), self.scores(theirs)
+
+
+def cells(frame: pd.DataFrame, names: Sequence[str], against: str = "laq", intervals: bool = True) -> pd.DataFrame:
     """Return one line per row, budget and task, and per row and budget the average over all tasks at hand.
 
     frame: answers (`eval.tables.collect.answers`), scored. The average is left out for a row that lacks a task which
     another one has. `against` names the row of the paired differences (a method, or METHOD VARIANT), at the same
-    budget. `p_holm` corrects for all single tasks, or for all averages.
+    budget; "" is none. `p_holm` corrects for all single tasks, or for all averages. intervals: whether `low` and `high`
+    are asked for, which take resampling; else NaN.
     """
-    by_key = {key_of(*key): part for key, part in frame.groupby(FRAME, dropna=False, sort=False)}
-    scores = {key: _by_subset(part, names) for key, part in by_key.items()}
-    tasks = [name for name in names if any(name in one for one in scores.values())]
-    others_of = {key.budget: own for key, own in scores.items() if str(key.name) == against}
+    lines, rows = _Lines.of(frame), _places(frame, names)
+    tasks = [name for name in names if any(name in own for own in rows.values())]
+    others_of = {key.budget: own for key, own in rows.items() if str(key.name) == against}
     found = []
-    for key, part in by_key.items():
+    for key, own in rows.items():
         reference = others_of.get(key.budget, others_of.get(None, {})) if str(key.name) != against else {}
-        for name in [name for name in tasks if name in scores[key]]:
-            about = _about(part[part["subset"] == name], subsets.load(name).records)
-            found.append(_cell(key, name, about, [scores[key][name]], [reference[name]] if name in reference else None))
-        if all(name in scores[key] for name in tasks):
-            about = _about(part[part["subset"].isin(tasks)], sum(subsets.load(name).records or 0 for name in tasks))
+        for name in [name for name in tasks if name in own]:
+            about = lines.about(own[name], subsets.load(name).records)
+            pairs = [lines.pairs(own[name], reference[name])] if name in reference else []
+            found.append(_cell(key, name, about, [lines.scores(own[name])], pairs, intervals))
+        if all(name in own for name in tasks):
+            together = np.sort(np.concatenate([own[name] for name in tasks]))
+            about = lines.about(together, sum(subsets.load(name).records or 0 for name in tasks))
             about |= {"edit": "", "other_edit": math.nan, "tasks": len(tasks)}
-            others = [reference[name] for name in tasks] if all(name in reference for name in tasks) else None
-            found.append(_cell(key, AVERAGE, about, [scores[key][name] for name in tasks], others))
+            all_pairs = all(name in reference for name in tasks)
+            pairs = [lines.pairs(own[name], reference[name]) for name in tasks] if all_pairs else []
+            found.append(_cell(key, AVERAGE, about, [lines.scores(own[name]) for name in tasks], pairs, intervals))
     table = pd.DataFrame(found)
     table["budget"] = table["budget"].astype("Int64")
     table["against"] = np.where(table["p"].isna(), "", against)
@@ -124,31 +161,23 @@ def missing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     return said
 
 
-def _by_subset(part: pd.DataFrame, names: Sequence[str]) -> dict[str, pd.Series]:
-    return {name: own.set_index("_id")["score"] for name, own in part.groupby("subset") if name in names}
-
-
-def _about(part: pd.DataFrame, records: int | None) -> dict[str, Any]:
-    """What a cell says of its answers besides their scores; the cost columns are means per answer."""
-    other = part["other_edit"].mean()
-    first = part.iloc[0]
-    return {
-        "model": first["model"],
-        "preset": first["preset"],
-        "settings": first["settings"],
-        "edit": first["edit"],
-        "other_edit": other,
-        "n": len(part),
-        "records": records,
-        "tasks": 1,
-        **{name: part[name].mean() for name in MEASURED},
-    }
+def _places(frame: pd.DataFrame, names: Sequence[str]) -> dict[Key, dict[str, Places]]:
+    """Where in the frame the answers of each row to each task stand."""
+    found: dict[Key, dict[str, Places]] = {}
+    groups = frame.groupby([*FRAME, "subset"], dropna=False).ngroup().to_numpy()
+    columns = [frame[name].tolist() for name in (*FRAME, "subset")]
+    for group in range(groups.max() + 1):
+        places = np.flatnonzero(groups == group)
+        *key, subset = (column[places[0]] for column in columns)
+        if subset in names:
+            found.setdefault(key_of(*key), {})[subset] = places
+    return found
 
 
 def _cell(
-    key: Key, subset: str, about: dict[str, Any], own: list[pd.Series], others: list[pd.Series] | None
+    key: Key, subset: str, about: dict[str, Any], own: list[np.ndarray], pairs: Sequence[Pair], intervals: bool
 ) -> dict[str, Any]:
-    found = statistics.estimate([values.to_numpy() for values in own])
+    found = statistics.estimate(own) if intervals else statistics.plain(own)
     published = None
     if subset != AVERAGE or about["tasks"] == len(subsets.ENGLISH):
         published = paper.score(about["model"], key.name.method, key.budget, subset)
@@ -156,17 +185,15 @@ def _cell(
     return {
         "method": key.name.method, "variant": key.name.variant, "budget": key.budget, "subset": subset,
         "score": found.mean, "standard_error": found.error, "low": found.low, "high": found.high,
-        "paper": printed, "difference": found.mean - printed, **_paired(own, others), **about,
+        "paper": printed, "difference": found.mean - printed, **_paired(pairs), **about,
     }  # fmt: skip
 
 
-def _paired(own: list[pd.Series], others: list[pd.Series] | None) -> dict[str, float]:
-    """Compare with the other method on the examples that both have."""
-    pairs = [one.align(other, join="inner") for one, other in zip(own, others, strict=True)] if others else []
+def _paired(pairs: Sequence[Pair]) -> dict[str, float]:
+    """Compare with another row; pairs: per task, the scores of both on the same examples."""
     names = ("paired_difference", "paired_error", "paired_low", "paired_high", "p")
-    if not pairs or any(pair[0].empty for pair in pairs):
+    if not pairs or any(len(left) == 0 for left, _ in pairs):
         return {"pairs": 0, **dict.fromkeys(names, math.nan)}
-    left, right = ([pair[side].to_numpy() for pair in pairs] for side in (0, 1))
-    found = statistics.difference(left, right)
+    found = statistics.difference([left for left, _ in pairs], [right for _, right in pairs])
     values = (found.mean, found.error, found.low, found.high, found.p)
-    return {"pairs": sum(map(len, left)), **dict(zip(names, values, strict=True))}
+    return {"pairs": sum(len(left) for left, _ in pairs), **dict(zip(names, values, strict=True))}

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, cast
 
-import yaml
-from omegaconf import OmegaConf
-
+from eval.console import conf
 from eval.console.errors import UserError
-from eval.inputs.subsets import CONF
 from eval.scoring.metrics import Edit
 
 
@@ -42,15 +39,18 @@ def _rules(preset: str, model: str) -> Mapping[str, Any]:
     of_preset, of_model = _read("preset", preset), _read("model", model)
     if of_preset is None or of_model is None:
         return {}
-    defaults: Any = OmegaConf.load(CONF / "config.yaml")  # of what a model's YAML leaves out
+    if not any("${" in str(value) for value in of_preset.values()):
+        return of_preset
+    from omegaconf import OmegaConf  # which few tables need
+
+    defaults = conf.read(conf.CONF / "config.yaml")  # of what a model's YAML leaves out
     whole = OmegaConf.create({"preset": of_preset, "model": OmegaConf.merge(defaults["model"], of_model)})
     expected = cast(dict[str, Any], OmegaConf.to_container(whole, resolve=True))
     return cast(dict[str, Any], expected["preset"])
 
 
 def _read(group: str, name: str) -> dict[str, Any] | None:
-    path = CONF / group / f"{name}.yaml"
-    if name not in {known.stem for known in path.parent.glob("*.yaml")}:  # a label may hold a path
+    content = conf.chosen(group, name)
+    if content is None:
         return None
-    content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return cast(dict[str, Any], content.get(group, content))  # a model that also chooses its data names its group

@@ -5,9 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import yaml
-
-from eval.inputs.subsets import CONF
+from eval.console import conf
 
 
 def title(group: str, name: str) -> str | None:
@@ -19,10 +17,7 @@ def title(group: str, name: str) -> str | None:
 @cache
 def settings(group: str, name: str) -> dict[str, Any]:
     """Return what conf/GROUP/NAME.yaml says of NAME, uncomposed; empty where there is no such file."""
-    path = CONF / group / f"{name}.yaml"
-    if name not in {known.stem for known in path.parent.glob("*.yaml")}:  # a label may hold a path
-        return {}
-    content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    content: Any = conf.chosen(group, name) or {}
     for part in (f"{group}s", group, name):  # as a package of Hydra's places it
         content = content.get(part) or content
     return content if isinstance(content, dict) else {}

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from eval import synthetic
+from eval.console import conf
 from eval.console.errors import UserError
 from eval.console.fields import checked
 from eval.inputs import examples, subsets
@@ -88,6 +90,17 @@ def test_one_number_in_two_spellings_is_one_setting() -> None:
     assert store.digest(whole) == store.digest(broken)
 
 
+def test_records_beyond_the_limit_or_of_another_shard_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = [synthetic.make("syn_fact", index, length=512) for index in range(9)]
+    made, make = [], synthetic.make
+    monkeypatch.setattr(synthetic, "make", lambda task, index, **more: made.append(index) or make(task, index, **more))
+    source = Synthetic(records=9, length=512)
+    found = examples.load(source, ["syn_fact"], 7, examples.Shard(1, 3))
+    assert ([example.record for example in found.examples], found.sizes) == (every[1:7:3], {"syn_fact": 7})
+    assert made == [1, 4]
+    assert list(source.read("syn_fact").records) == every
+
+
 def test_a_folder_without_a_known_subset_is_told_what_to_do(tmp_path: Path) -> None:
     folder = records(tmp_path / "own", subset="letters")
     for path, subset in ((folder, None), (folder, "letters"), (folder / "letters.jsonl", None)):
@@ -108,12 +121,12 @@ def test_what_a_folder_holds_is_found(tmp_path: Path) -> None:
 @pytest.fixture
 def own_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder conf with a task more, city, whose YAML is returned."""
-    shutil.copytree(subsets.CONF / "subsets", tmp_path / "conf" / "subsets")
-    shutil.copy(subsets.CONF / "longbench_e.yaml", tmp_path / "conf")
-    settings = yaml.safe_load((subsets.CONF / "subsets" / "qasper.yaml").read_text())
+    shutil.copytree(conf.CONF / "subsets", tmp_path / "conf" / "subsets")
+    shutil.copy(conf.CONF / "longbench_e.yaml", tmp_path / "conf")
+    settings = yaml.safe_load((conf.CONF / "subsets" / "qasper.yaml").read_text())
     path = tmp_path / "conf" / "subsets" / "city.yaml"
     path.write_text(json.dumps({**settings, "name": "city", "records": None, "template": TEMPLATE}))
-    monkeypatch.setattr(subsets, "CONF", tmp_path / "conf")
+    monkeypatch.setattr(conf, "CONF", tmp_path / "conf")
     return path
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eval.console import conf
 from eval.console.errors import UserError
 from eval.inputs import prompts, subsets
 from eval.inputs.data import read_jsonl
@@ -123,8 +124,8 @@ def test_another_editions_text_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_damaged_subset_file_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "subsets").mkdir()
     (tmp_path / "longbench_e.yaml").write_text("lcc: 3\n")
-    original = (subsets.CONF / "subsets" / "lcc.yaml").read_text()
-    monkeypatch.setattr(subsets, "CONF", tmp_path)
+    original = (conf.CONF / "subsets" / "lcc.yaml").read_text()
+    monkeypatch.setattr(conf, "CONF", tmp_path)
     subsets._read.cache_clear()
     subsets._extended.cache_clear()
     try:

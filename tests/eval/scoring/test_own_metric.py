@@ -13,6 +13,7 @@ import yaml
 
 from eval import score
 from eval.answering import runner
+from eval.console import conf
 from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.scoring import memory, metrics
@@ -47,12 +48,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def task(tmp_path: Path, module: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A task of one's own that is scored by `initial`."""
-    shutil.copytree(subsets.CONF / "subsets", tmp_path / "conf" / "subsets")
-    shutil.copy(subsets.CONF / "longbench_e.yaml", tmp_path / "conf")
-    settings = yaml.safe_load((subsets.CONF / "subsets" / "qasper.yaml").read_text())
+    shutil.copytree(conf.CONF / "subsets", tmp_path / "conf" / "subsets")
+    shutil.copy(conf.CONF / "longbench_e.yaml", tmp_path / "conf")
+    settings = yaml.safe_load((conf.CONF / "subsets" / "qasper.yaml").read_text())
     settings |= {"name": "city", "records": None, "template": "{context}\n{input}", "metric": "my_metrics.initial"}
     (tmp_path / "conf" / "subsets" / "city.yaml").write_text(json.dumps(settings))
-    monkeypatch.setattr(subsets, "CONF", tmp_path / "conf")
+    monkeypatch.setattr(conf, "CONF", tmp_path / "conf")
     subsets._read.cache_clear()
     yield "city"
     subsets._read.cache_clear()

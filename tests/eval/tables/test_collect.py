@@ -7,11 +7,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
 from eval import compare, score, show
 from eval.console.errors import UserError
 from eval.report import __main__ as report
+from eval.scoring import statistics
 from eval.tables import __main__ as tables
 from eval.tables import cells, collect, paper
 from tests.eval.stores import answer, pattern, write
@@ -43,6 +45,18 @@ def test_a_cell_tells_score_spread_cost_and_pairs(tmp_path: Path) -> None:
     assert (average.score, average.n, average.tasks, average.paired_difference) == (50.0, 8, 2, 12.5)
     assert math.isnan(average.paper)
     assert math.isnan(table(tmp_path).loc["laq", "hotpotqa"].p)
+
+
+def test_without_intervals_a_cell_is_the_same_but_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "laq", 128, TWO)
+    write(tmp_path, "echokv", 128, {"hotpotqa": pattern(3, 4), "trec": pattern(1, 4)})
+    scored = cells.scored(read(tmp_path).frame, "levenshtein", tmp_path)
+    whole, short = (cells.cells(scored, cells.columns(scored), "laq", intervals=wanted) for wanted in (True, False))
+    assert whole[["low", "high"]].notna().all(axis=None)
+    assert short[["low", "high"]].isna().all(axis=None)
+    pandas.testing.assert_frame_equal(whole.drop(columns=["low", "high"]), short.drop(columns=["low", "high"]))
+    monkeypatch.setattr(statistics, "_resampled_means", None)  # what is not printed is not drawn
+    assert show.main(["--results", str(tmp_path)]) == 0
 
 
 def test_the_papers_value_stands_beside_its_own_model_alone(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eval import compare, figures, show
+from eval.console import conf
 from eval.report import groups, numbers
 from eval.tables import __main__ as tables
 from eval.tables import collect, naming, titles
@@ -152,15 +154,15 @@ def test_a_cells_name_is_one_that_files_and_addresses_take() -> None:
 def test_titles_are_those_of_the_yaml_and_no_part_of_an_identity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    conf = tmp_path / "conf"
+    folder = tmp_path / "conf"
+    shutil.copytree(conf.CONF, folder)
     for group, name, text in (
         ("method", "mine", "# @package methods\nmine: {title: My press, _target_: a.B}\n"),
         ("model", "own", "name: me/own-7b\ntitle: Own (7B)\n"),
         ("data", "longbench", "title: The archive\n"),
     ):
-        (conf / group).mkdir(parents=True, exist_ok=True)
-        (conf / group / f"{name}.yaml").write_text(text)
-    monkeypatch.setattr(titles, "CONF", conf)
+        (folder / group / f"{name}.yaml").write_text(text)
+    monkeypatch.setattr(conf, "CONF", folder)
     titles.settings.cache_clear()
     try:
         for model in ("me/own-7b", "me/other"):
