@@ -63,7 +63,7 @@ def forward(
 
     Positions are always explicit: the length of a shortened cache says nothing about them.
     """
-    with _observed(model), quick(model):
+    with _observed(model), quick(model, input_ids.numel()):
         out = model(
             input_ids=input_ids,
             position_ids=position_ids,

@@ -34,7 +34,7 @@ from benchmarks.start import start
 from transformers.utils.logging import disable_progress_bar
 
 from echokv import UsageError
-from eval.answering.provenance import code_version, without_paths
+from eval.answering.provenance import code_version, processor, without_paths
 from eval.console.mistakes import explain
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -132,16 +132,6 @@ def about(bench: Bench) -> dict[str, Any]:
         "weights": "random" if bench.options.random else "as named",
         "options": without_paths(options),
     }
-
-
-def processor() -> str:
-    """The processor's name, as Linux tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def write(folder: Path, head: dict[str, Any], found: list[Row], points: list[Point]) -> None:

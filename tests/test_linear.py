@@ -1,6 +1,7 @@
 """Linear layers in float32 on a CPU: against float64, and only where they are meant to stand in."""
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,16 @@ from baselines.snapkv import SnapKV
 from echokv import Session, decode_rows, linear, prefill
 from tests.models import prompt, tiny
 
+decided = linear.torch_is_quick.__wrapped__  # asked anew each time
 ROWS = [(1,), (2,), (1, 1), (4, 1), (1, 5), (19, 1), (2, 33)]
+
+
+@pytest.fixture(params=[True, False], ids=["few rows by torch", "few rows in pieces"], autouse=True)
+def by_torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """What the processor of the test's machine would decide, both ways."""
+    monkeypatch.setattr(linear, "torch_is_quick", lambda: request.param)
+    decided: bool = request.param
+    return decided
 
 
 @pytest.fixture
@@ -41,7 +51,9 @@ def test_views_are_read_as_they_are() -> None:
 
 @pytest.mark.filterwarnings("ignore:TF32")  # which the switch says, whatever it is set to
 @pytest.mark.parametrize("single", ["llama", "qwen2"], indirect=True)
-def test_a_model_computes_with_them_and_is_left_as_it_was(single: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_computes_with_them_and_is_left_as_it_was(
+    single: Any, by_torch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows: list[int] = []
     ours = linear.linear
 
@@ -53,13 +65,14 @@ def test_a_model_computes_with_them_and_is_left_as_it_was(single: Any, monkeypat
 
     def tokens() -> list[list[int]]:
         p = prefill(single, torch.tensor(prompt(80)), SnapKV(window=8).needs)
-        return decode_rows([Session(p, SnapKV(window=8).select(p, budget)) for budget in (20, 30)], 12)
+        return decode_rows([Session(p, SnapKV(window=8).select(p, budget)) for budget in range(20, 50, 5)], 12)
 
     with torch.backends.mkldnn.flags(enabled=False):
         expected = tokens()
     assert not rows
     assert tokens() == expected
-    assert set(rows) == {1, 2}  # the prompt's last token for the logits, and two rows a step
+    # Six rows a step; the prompt's last token for the logits only where torch is slow with it.
+    assert set(rows) == ({6} if by_torch else {1, 6})
     rows.clear()
     single(torch.tensor([[1, 2, 3]]))
     assert not rows
@@ -68,9 +81,28 @@ def test_a_model_computes_with_them_and_is_left_as_it_was(single: Any, monkeypat
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_precisions_are_left_to_torch(dtype: torch.dtype) -> None:
     model = deepcopy(tiny("llama")).to(dtype)
-    with linear.quick(model) as active:
+    with linear.quick(model, 1) as active:
         assert active is None
     x, weight = torch.ones(1, 8, dtype=dtype), torch.ones(4, 8, dtype=dtype)
-    with linear.quick(deepcopy(tiny("llama")).float()) as active:
+    with linear.quick(deepcopy(tiny("llama")).float(), 8) as active:
         assert active is not None
         assert torch.equal(F.linear(x, weight), torch.full((1, 4), 8, dtype=dtype))
+
+
+@pytest.mark.parametrize(("rows", "ours"), [(1, False), (4, False), (5, True), (64, True), (65, False)])
+def test_passes_whose_rows_would_all_be_left_to_torch_are(rows: int, ours: bool, by_torch: bool) -> None:
+    with linear.quick(deepcopy(tiny("llama")).float(), rows) as active:
+        assert (active is not None) == (ours or not by_torch)
+
+
+@pytest.mark.parametrize(("maker", "quick"), [("GenuineIntel", True), ("AuthenticAMD", False), ("", False)])
+def test_the_maker_of_the_processor_decides(
+    maker: str, quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "cpuinfo"
+    told.write_text(f"vendor_id\t: {maker}\n")
+    monkeypatch.setattr(linear, "Path", lambda _: told)
+    assert decided() == quick
+    told.unlink()  # as on other systems
+    monkeypatch.setattr(linear.platform, "processor", lambda: f"Intel64 Family 6, {maker}")
+    assert decided() == quick

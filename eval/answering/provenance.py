@@ -39,10 +39,20 @@ def provenance(settings: Settings, model: Any, inputs: Data) -> dict[str, Any]:
         "revision": getattr(model.config, "_commit_hash", None),
         "versions": {name: version(name) for name in VERSIONS} | {"python": platform.python_version()},
         "code": code_version(),
-        "device": torch.cuda.get_device_name() if cuda else f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "device": torch.cuda.get_device_name() if cuda else f"{processor()}, {torch.get_num_threads()} threads",
         "attention": kernel(model),
         "seed": None,  # greedy decoding draws nothing at random
     }
+
+
+def processor() -> str:
+    """The processor's name, as Linux tells it; its maker decides how few rows are multiplied (`echokv.linear`)."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def without_paths(value: Any) -> Any:
