@@ -21,7 +21,7 @@ DRAWN = ("budgets", "costs", "differences")
 
 
 def write(results: Path, against: str) -> Iterator[Path]:
-    """Write the figures of every table and yield their folders; .
+    """Write the figures of every table and yield their folders.
 
     Raises:
         UserError: no answers, none of the method to compare with, or a folder that cannot be written to.
@@ -38,8 +38,8 @@ def write(results: Path, against: str) -> Iterator[Path]:
         drawn = {"budgets": plots.curves(frame, present, look)}
         if cells.AVERAGE in present:
             drawn["costs"] = plots.costs(frame, look)
-        if {against} < {str(name) for name in plots.rows(frame)}:  # and another to compare with it
-            drawn["differences"] = plots.differences(selected, against, present, look)
+        if (compared := plots.differences(selected, against, present, look)) is not None:
+            drawn["differences"] = compared
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, figure in drawn.items():

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from eval.console.errors import Parser, UserError, command
-from eval.keeping import store
+from eval.keeping import manifests
 from eval.keeping.kernels import kernels, refuse_other_kernels
 
 
@@ -30,8 +30,8 @@ def merge(source: Path, into: Path) -> int:
     try:
         for manifest in sorted(source.rglob("manifest.json")):
             target = into / manifest.parent.relative_to(source)
-            identity = store.stored_identity(manifest.parent)
-            if (target / "manifest.json").exists() and store.stored_identity(target) != identity:
+            identity = manifests.identity(manifest.parent)
+            if (target / "manifest.json").exists() and manifests.identity(target) != identity:
                 raise UserError(f"{target} and {manifest.parent} were made with different settings; keep them apart")
             refuse_other_kernels(target, identity, kernels(manifest.parent))
             for file in _files(manifest.parent):

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from eval.console.errors import Parser, UserError, command, nearest
 from eval.inputs import subsets
-from eval.keeping import selections, store
+from eval.keeping import reading, selections
 from eval.keeping.selections import FINAL, Step
 from eval.report import groups
 from eval.report.shading import key, shaded
@@ -115,7 +115,7 @@ def _found(chosen: argparse.Namespace) -> tuple[Run, str, dict[str, Any], dict[s
     kept = [
         (run, subset, row)
         for run in runs
-        for subset in chosen.subset or store.stored_subsets(selections.folder(run.folder))
+        for subset in chosen.subset or reading.stored_subsets(selections.folder(run.folder))
         for row in selections.rows(run.folder, subset).values()
     ]
     if not kept:
@@ -136,7 +136,7 @@ def _found(chosen: argparse.Namespace) -> tuple[Run, str, dict[str, Any], dict[s
             "--budget, --subset, --data, --model or --where"
         )
     run, subset, row = hits[0]
-    answer = store.stored(run.folder, subset).get(row["_id"])
+    answer = reading.stored(run.folder, subset).get(row["_id"])
     if answer is None or answer["fingerprint"] != row["fingerprint"]:
         raise UserError(f"{run.folder} has no answer to {row['_id']!r} in that text: run the same command again")
     return run, subset, row, answer

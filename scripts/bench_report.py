@@ -20,8 +20,8 @@ import numpy as np
 
 from eval.inputs import subsets
 from eval.keeping import selections
+from eval.keeping.manifests import FORMAT, digest
 from eval.keeping.selections import FINAL, Step
-from eval.keeping.store import FORMAT, digest
 from eval.report.browser import chromium
 from eval.report.build import build
 

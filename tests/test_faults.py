@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from eval import score, status
 from eval.console.errors import UserError
-from eval.keeping import store
+from eval.keeping import reading, store
 from eval.keeping.store import RunKey, Store
 from eval.merge import main as merge_command
 from eval.merge import merge
@@ -41,8 +41,8 @@ def answered(results: Path) -> dict[str, Any]:
     """Every answer by run, subset and id, without what depends on the machine's speed, and all scores as text."""
     found: dict[str, Any] = {}
     for manifest in sorted(results.rglob("manifest.json")):
-        for name in store.stored_subsets(manifest.parent):
-            for key, answer in store.stored(manifest.parent, name).items():
+        for name in reading.stored_subsets(manifest.parent):
+            for key, answer in reading.stored(manifest.parent, name).items():
                 kept = {k: v for k, v in answer.items() if not k.endswith(("seconds", "peak_bytes", "rows"))}
                 found[f"{manifest.parent.name} {name} {key}"] = kept
     return found
@@ -184,7 +184,7 @@ def test_merging_takes_the_longer_file_and_refuses_an_edited_one(
     assert merge(here, there) == 1
     writer.append("qasper", answer("c"), {})
     assert set(Store(here, KEY).answers("qasper")) == {"a", "b", "c"}
-    (path,) = store.parts(there / KEY.path, "qasper")
+    (path,) = reading.parts(there / KEY.path, "qasper")
     path.write_bytes(path.read_bytes().replace(b'"x"', b'"y"'))
     capsys.readouterr()
     assert merge_command([str(here), str(there)]) == 1
@@ -202,7 +202,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_file_cut_at_every_byte_of_its_last_line_is_redone(folder: Path, tmp_path: Path) -> None:
-    (path,) = store.parts(folder, "qasper")
+    (path,) = reading.parts(folder, "qasper")
     content = path.read_bytes()
     for length in range(content.index(b"\n") + 1, len(content)):
         path.write_bytes(content[:length])
@@ -210,19 +210,19 @@ def test_file_cut_at_every_byte_of_its_last_line_is_redone(folder: Path, tmp_pat
         assert list(again.answers("qasper")) == ["first"]
         again.append("qasper", answer("sécond"), {})
         assert sorted(Store(tmp_path, KEY).answers("qasper")) == ["first", "sécond"]
-        (new,) = set(store.parts(folder, "qasper")) - {path}
+        (new,) = set(reading.parts(folder, "qasper")) - {path}
         new.unlink()
 
 
 @pytest.mark.parametrize("garbage", [b"\xff\xfe", b"\x00\x00", b'{"_id": "third"', b"[]", b'{"_id": 3}', b""])
 def test_garbage_is_torn_at_the_end_and_refused_within(folder: Path, garbage: bytes) -> None:
-    (path,) = store.parts(folder, "qasper")
+    (path,) = reading.parts(folder, "qasper")
     content = path.read_bytes()
     path.write_bytes(content + garbage)
-    assert len(store.stored(folder, "qasper")) == 2
+    assert len(reading.stored(folder, "qasper")) == 2
     path.write_bytes(garbage + b"\n" + content)
     with pytest.raises(UserError, match=f"{path}, line 1: not a stored answer"):
-        store.stored(folder, "qasper")
+        reading.stored(folder, "qasper")
 
 
 def test_a_failed_write_is_never_followed_by_another_in_its_file(folder: Path, tmp_path: Path) -> None:
@@ -233,8 +233,8 @@ def test_a_failed_write_is_never_followed_by_another_in_its_file(folder: Path, t
         with pytest.raises(UserError, match="no space left"):
             broken.append("qasper", answer("fourth"), {})
     broken.append("qasper", answer("fifth"), {})
-    assert len(store.parts(folder, "qasper")) == 3
-    assert set(store.stored(folder, "qasper")) == {"first", "sécond", "third", "fourth", "fifth"}
+    assert len(reading.parts(folder, "qasper")) == 3
+    assert set(reading.stored(folder, "qasper")) == {"first", "sécond", "third", "fourth", "fifth"}
 
 
 def test_answers_to_different_texts_are_never_mixed(folder: Path, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_answers_to_different_texts_are_never_mixed(folder: Path, tmp_path: Path
     other.append("qasper", {**answer("first"), "fingerprint": "g"}, {})
     shutil.copytree(tmp_path / "other", tmp_path, dirs_exist_ok=True)
     with pytest.raises(UserError, match="answer 'first' for different texts"):
-        store.stored(folder, "qasper")
+        reading.stored(folder, "qasper")
 
 
 def test_a_text_that_utf8_cannot_hold_comes_back_as_it_was(tmp_path: Path) -> None:

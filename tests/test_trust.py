@@ -22,7 +22,7 @@ from eval.console import conf
 from eval.console.errors import UserError, printable
 from eval.inputs import data, examples, jsonlines, prompts, subsets
 from eval.inputs.sources.jsonl import Jsonl
-from eval.keeping import store
+from eval.keeping import reading
 from eval.tables import latex
 from tests.test_configs import composed
 
@@ -263,7 +263,7 @@ def test_hostile_records_are_answered_scored_and_shown_as_text(
     after = sorted(path for path in tmp_path.rglob("*") if path != results and results not in path.parents)
     assert after == before
     for manifest in results.rglob("manifest.json"):
-        found = store.stored(manifest.parent, "hotpotqa")
+        found = reading.stored(manifest.parent, "hotpotqa")
         assert set(found) == {f"{i} {text.replace('{marker}', str(marker))}" for i, text in enumerate(HOSTILE)}
 
 

@@ -24,7 +24,7 @@ from eval.answering.answers import by_scope, decode
 from eval.answering.together import choose
 from eval.inputs import evidence
 from eval.planning.plan import Cell
-from eval.scoring import metrics
+from eval.scoring import official
 
 VALUES = ("score", "retained", "fidelity")
 COLUMNS = {"score": "score", "retained": "retained (%)", "fidelity": "agreement (%)"}
@@ -43,7 +43,7 @@ def outcomes(study: Study[Any], load: Load | None = None) -> tuple[pd.DataFrame,
     for number, (example, row) in enumerate(zip(study.examples, measured.rows, strict=True)):
         record = example.record
         for cell in row["cells"]:
-            points = metrics.score(cell["pred"], record["answers"], example.subset, record["all_classes"], edit=edit)
+            points = official.score(cell["pred"], record["answers"], example.subset, record["all_classes"], edit=edit)
             about = {"_id": row["_id"], "number": number, "dataset": row["dataset"], "score": 100 * points}
             kept = {key: None if cell[key] is None else 100 * cell[key] for key in ("retained", "fidelity")}
             lines.append(about | {key: cell[key] for key in ("method", "budget", "entries")} | kept)

@@ -14,7 +14,7 @@ from statistics import fmean
 from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.inputs.examples import Shard
-from eval.keeping import store
+from eval.keeping import manifests, reading
 
 FRESH = 600.0  # seconds since its last answer in which a process counts as running
 
@@ -71,7 +71,7 @@ def progress(results: Path, wanted: Sequence[str] = ()) -> list[Progress]:
     """
     models: dict[Path, list[Path]] = defaultdict(list)
     for manifest in sorted(results.glob("*/*/*/manifest.json")):
-        store.stored_identity(manifest.parent)  # refuses a foreign folder
+        manifests.identity(manifest.parent)  # refuses a foreign folder
         models[manifest.parent.parent].append(manifest.parent)
     if not models:
         raise UserError(f"{results} holds no stored answers; name the folder that runs were given by results=")
@@ -136,7 +136,7 @@ def _plans(folder: Path) -> dict[str, Plan]:
 
 def _found(folder: Path) -> dict[str, Counted]:
     """What is stored of each subset in a folder."""
-    files = {name: store.parts(folder, name) for name in store.stored_subsets(folder)}
+    files = {name: reading.parts(folder, name) for name in reading.stored_subsets(folder)}
     return {name: _counted(folder, name, tuple(path.stat().st_size for path in own)) for name, own in files.items()}
 
 
@@ -161,7 +161,7 @@ def _largest(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
 @cache
 def _counted(folder: Path, subset: str, sizes: tuple[int, ...]) -> Counted:
     """Count the answers and average their costs; `sizes` of the files tell whether anything was added."""
-    answers = store.stored(folder, subset).values()
+    answers = reading.stored(folder, subset).values()
     prefills = [answer["prefill_seconds"] for answer in answers if "prefill_seconds" in answer]
     owns = [answer["selection_seconds"] + answer["decode_seconds"] for answer in answers if "decode_seconds" in answer]
     return len(answers), fmean(prefills) if prefills else None, fmean(owns) if owns else None
@@ -176,8 +176,8 @@ def _at_work(folder: Path, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
     answered: dict[tuple[str | None, str], set[str]] = defaultdict(
         set
     )  # by shard: an earlier process may have begun it
-    for subset in store.stored_subsets(folder):
-        for path in store.parts(folder, subset):
+    for subset in reading.stored_subsets(folder):
+        for path in reading.parts(folder, subset):
             run = path.name.split(".")[1]
             files[run].append((subset, path))
             if run in plans:
@@ -198,4 +198,4 @@ def _at_work(folder: Path, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
 @cache
 def _ids(path: Path, size: int) -> set[str]:
     """The examples that a file answers; its `size` tells whether anything was added."""
-    return store.ids(path)
+    return reading.ids(path)

@@ -22,8 +22,8 @@ from eval.inputs.examples import Example
 from eval.inputs.protocol import Protocol
 from eval.inputs.truncation import Encoded
 from eval.keeping import selections
+from eval.keeping.manifests import digest
 from eval.keeping.selections import Step
-from eval.keeping.store import digest
 from eval.planning.plan import Cell, union_of_needs
 from eval.planning.recording import Recording
 

@@ -12,7 +12,7 @@ from eval.inputs import prompts as templates
 from eval.inputs import subsets
 from eval.inputs.sources import Source
 from eval.inputs.subsets import Subset
-from eval.keeping.store import digest
+from eval.keeping.manifests import digest
 
 
 @dataclass(frozen=True)

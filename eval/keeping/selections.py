@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eval.console.errors import UserError
-from eval.keeping import store
+from eval.keeping import reading
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -128,7 +128,7 @@ def folder(run: Path) -> Path:
 
 def rows(run: Path, subset: str) -> dict[str, dict[str, Any]]:
     """Return the selections of a run's answers to a subset by `_id`, still packed; empty if none were recorded."""
-    return store.stored(folder(run), subset)
+    return reading.stored(folder(run), subset)
 
 
 def prompt(run: Path, digest: str) -> Prompt:
@@ -139,7 +139,7 @@ def prompt(run: Path, digest: str) -> Prompt:
     """
     path = folder(run).parent / PROMPTS / f"{digest}.json"
     try:
-        content = store.readable(path.read_text(encoding="utf-8"))
+        content = reading.readable(path.read_text(encoding="utf-8"))
         return Prompt(tuple(content["pieces"]), tuple((first, last) for first, last in content["evidence"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is missing or damaged: record the selections again") from error

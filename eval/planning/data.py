@@ -6,7 +6,7 @@ from eval.console.errors import UserError
 from eval.inputs import examples, sources
 from eval.inputs.examples import Data
 from eval.planning.settings import Settings
-from eval.scoring.metrics import check_record
+from eval.scoring import official
 
 
 def read(settings: Settings) -> Data:
@@ -22,7 +22,7 @@ def read(settings: Settings) -> Data:
     for example in data.examples:
         record, subset = example.record, example.subset
         try:
-            check_record(subset, record["answers"], record["all_classes"])
+            official.check(subset, record["answers"], record["all_classes"])
         except UserError as error:
             raise UserError(f"{data.origins[subset.name]}, _id {example.id!r}: {error}") from error
     return data

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from eval.console.errors import UserError
-from eval.keeping.store import Store, stored_identity
+from eval.keeping import manifests
+from eval.keeping.store import Store
 
 HASH = re.compile(r"-[0-9a-f]{8}$")
 
@@ -38,7 +39,7 @@ def _older(store: Store) -> Iterator[tuple[Path, str]]:
         if HASH.sub("", folder.name) != HASH.sub("", store.folder.name) or folder == store.folder:
             continue
         try:
-            other = stored_identity(folder)
+            other = manifests.identity(folder)
         except UserError:  # that folder's own affair
             continue
         if why := _why(other, own):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.console.errors import UserError
-from eval.keeping.store import digest
+from eval.keeping.manifests import digest
 from eval.report import analyses, answers, groups, look, numbers
 from eval.report.groups import Group
 from eval.scoring.metrics import Edit

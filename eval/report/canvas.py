@@ -62,9 +62,13 @@ def _wide(texts: Sequence[str], columns: int) -> float:
 
 def from_zero(axes: Sequence[Any], highest: float) -> None:
     """Let the y axes go from 0 to a little above the highest value; of values that are all 0 to 1."""
-    top = highest if math.isfinite(highest) and highest > 0 else 1.0
     for panel in axes:
-        panel.set_ylim(0, 1.05 * top)
+        panel.set_ylim(0, 1.05 * top(highest))
+
+
+def top(highest: float) -> float:
+    """Where an axis from 0 ends: at the highest value, at 1 where there is none above 0."""
+    return highest if math.isfinite(highest) and highest > 0 else 1.0
 
 
 def budgets(axes: Sequence[Any], values: Sequence[int]) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from eval.console.errors import UserError
-from eval.keeping import store
-from eval.keeping.store import digest
+from eval.keeping import reading
+from eval.keeping.manifests import digest
 from eval.scoring.metrics import Edit
 from eval.tables import cells, collect
 from eval.tables.collect import ALIKE, Run
@@ -133,5 +133,5 @@ def _safe(text: str) -> str:
 
 
 def _presets(run: Run) -> Sequence[str]:
-    rows = (row for name in store.stored_subsets(run.folder) for row in store.stored(run.folder, name).values())
+    rows = (row for name in reading.stored_subsets(run.folder) for row in reading.stored(run.folder, name).values())
     return sorted({str(row.get("preset")) for row in rows})

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from eval.inputs import subsets
-from eval.keeping.store import digest
+from eval.keeping.manifests import digest
 from eval.report.groups import Group
 from eval.scoring import statistics
 from eval.tables import cells, gates, layout

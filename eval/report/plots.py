@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from eval.inputs import subsets
-from eval.report import canvas, labels, numbers
+from eval.report import canvas, numbers
 from eval.report.look import Look
 from eval.tables import cells
 from eval.tables.naming import Key, Name
@@ -58,52 +58,77 @@ def _line(
 
 
 def costs(frame: pd.DataFrame, looks: Looks, task: str = cells.AVERAGE) -> Any:
-    """Score against stored bytes and, where all answers were measured alone, against seconds; numbers are budgets."""
+    """Score, stored bytes and, where all answers were measured alone, seconds, beside each other.
+
+    Each method and budget has a line of its own: where costs are equal no mark lies on another.
+    """
     own = frame[frame["subset"] == task].copy()
     own["bytes"] /= 1e6
     own["seconds"] = own[SECONDS].sum(axis=1)
     shown = [cost for cost in COSTS if cost == "bytes" or own["alone"].all()]
-    figure, axes = canvas.panels(len(shown), width=3.4 if len(shown) > 1 else 6.0, height=2.9, share="y")
-    marks = {cost: list(_marks(panel, own, cost, looks)) for panel, cost in zip(axes, shown, strict=True)}
-    canvas.from_zero(axes, own[["score", "high"]].max().max())
-    axes[0].set_ylabel(f"score, {_task(task)}")
-    canvas.above(figure, axes, f"{_count(own, each='')}; numbers: budgets; bars: 95% intervals")
-    figure.draw_without_rendering()  # now it is known where the marks lie
-    for panel, cost in zip(axes, shown, strict=True):
-        labels.name_marks(panel, marks[cost])
+    lines = list(_lines(own))
+    names = 0.065 * max(len(label) for _, label, _, _ in lines)  # inches before the first panel
+    wide, high = 2.4 + names / (1 + len(shown)), 0.8 + 0.13 * (1 + lines[-1][0])
+    figure, axes = canvas.panels(1 + len(shown), width=wide, height=high, share="y")
+    for place, _, name, row in lines:
+        _costs_of(axes, place, row, shown, looks[str(name)].lines | {"linestyle": ""})
+    axes[0].set_yticks([place for place, *_ in lines], [label for _, label, *_ in lines], fontsize=7)
+    axes[0].set_ylim(lines[-1][0] + 0.7, -0.7)
+    axes[0].set_xlim(0, 1.05 * canvas.top(own[["score", "high"]].max().max()))
+    axes[0].set_xlabel(f"score, {_task(task)}", fontsize=8)
+    for panel, cost in zip(axes[1:], shown, strict=True):
+        _scale(panel, own[cost], COSTS[cost])
+    for panel in axes:
+        panel.grid(axis="x", color="0.92", linewidth=0.6)
+        panel.tick_params(axis="x", labelsize=8)
+        panel.tick_params(axis="y", length=0)
+    figure.suptitle(f"{_count(own, each='')}; bars: 95% intervals", fontsize=8)
     return figure
 
 
-def _marks(panel: Any, own: pd.DataFrame, cost: str, looks: Looks) -> Iterator[tuple[float, float, str, str]]:
-    """Draw the methods of one panel; yields where their marks lie, and the budget and colour of each."""
-    low, high = own[cost].min(), own[cost].max()
-    log = high > 4 * low > 0
-    found = rows(own)
-    for place, (name, part) in enumerate(found.items()):
-        part = part.sort_values(cost)
-        style = looks[str(name)].lines
-        step = place - (len(found) - 1) / 2  # of marks that would lie on each other, such as at equal bytes
-        x = part[cost].to_numpy(dtype="float64")
-        x = x * (high / low) ** (0.008 * step) if log else x + 0.008 * step * (high - low)
-        panel.vlines(x, part["low"], part["high"], color=style["color"], linewidth=0.8, alpha=0.5)
-        panel.plot(x, part["score"], label=name.title, markersize=5, linewidth=0.8, clip_on=False, **style)
-        for across, row in zip(x, part.itertuples(), strict=True):
-            yield across, row.score, "" if pd.isna(row.budget) else str(row.budget), style["color"]
-    if log:
+def _lines(own: pd.DataFrame) -> Iterator[tuple[float, str, Name, Any]]:
+    """The lines of a figure from above: place, label, row of the table and cell; only a row's first line names it."""
+    place = 0.0
+    for name, part in rows(own).items():
+        for number, row in enumerate(part.sort_values("budget").itertuples()):
+            budget = "" if pd.isna(row.budget) else str(row.budget)
+            yield place, budget if number else f"{name.title}  {budget}".rstrip(), name, row
+            place += 1
+        place += 0.4  # between two rows
+
+
+def _costs_of(axes: Sequence[Any], place: float, row: Any, shown: Sequence[str], style: dict[str, Any]) -> None:
+    """One line: score with its interval, then what it cost."""
+    axes[0].hlines(place, row.low, row.high, color=style["color"], linewidth=1.2, alpha=0.6)
+    for panel, value in zip(axes, (row.score, *(getattr(row, cost) for cost in shown)), strict=True):
+        panel.plot([value], [place], markersize=4.5, clip_on=False, **style)
+
+
+def _scale(panel: Any, values: pd.Series, said: str) -> None:
+    """An axis of costs: from 0, or logarithmic where they are more than four-fold apart."""
+    low, high = values.min(), values.max()
+    if log := high > 4 * low > 0:
         panel.set_xscale("log")
         ticks = canvas.ticks(low, high)
         panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.minorticks_off()
-    panel.set_xlabel(f"{COSTS[cost]} (log scale)" if log else COSTS[cost])
+    else:
+        panel.set_xlim(0, 1.05 * canvas.top(high))
+    panel.set_xlabel(f"{said} (log scale)" if log else said, fontsize=8)
 
 
 def differences(selected: Selected, against: str, tasks: Sequence[str], looks: Looks) -> Any:
-    """Paired differences to a row at the same budget, one panel a task on one scale, with 95% intervals."""
+    """Paired differences to a row at the same budget, one panel a task on one scale, with 95% intervals.
+
+    None where no other row has a budget of its.
+    """
     scores = numbers.by_cell(selected)
     found = numbers.differences(scores, selected.tasks)
     keys = [key for key in numbers.ordered(list(scores)) if str(key.name) != against]
     others = [key for key in scores if str(key.name) == against]
     pairs = [(key, other) for key in keys for other in others if other.budget in (None, key.budget)]
+    if not pairs:
+        return None
     across = min(3, len(tasks))
     figure, axes = canvas.panels(across, -(-len(tasks) // across), 2.9, 0.5 + 0.17 * len(pairs), share="x")
     for place, (panel, task) in enumerate(zip(axes, tasks, strict=False)):

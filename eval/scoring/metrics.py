@@ -1,6 +1,6 @@
 """LongBench's metrics, quirks included, so that scores equal the official scorer's.
 
-Source: THUDM/LongBench 2e00731, `LongBench/metrics.py` and `eval.py`. Every metric takes one prediction, one
+Source: THUDM/LongBench 2e00731, `LongBench/metrics.py`. Every metric takes one prediction, one
 reference answer and the task's classes (used by `classification` alone) and returns a number from 0 to 1.
 """
 
@@ -14,9 +14,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from eval.console.errors import UserError, nearest
-from eval.console.foreign import blamed
 from eval.console.imported import imported
-from eval.inputs.subsets import Subset
 from eval.scoring import rouge_l
 from eval.scoring.chinese import segmented, words
 
@@ -31,7 +29,7 @@ _CHINESE_PUNCTUATION = (
 
 
 def needing(need: Need) -> Callable[[Metric], Metric]:
-    """Say what a metric needs of a record, which `check_record` then asks for before any answer is made."""
+    """Say what a metric needs of a record; `eval.scoring.official.check` asks for it before any answer is made."""
 
     def mark(metric: Metric) -> Metric:
         vars(metric)["need"] = need
@@ -202,54 +200,6 @@ def named(name: str) -> Metric:
     if not callable(metric):
         raise UserError(f"metric {name} is no function")
     return metric
-
-
-def score(
-    prediction: str,
-    answers: Sequence[str],
-    subset: Subset,
-    all_classes: Sequence[str] | None = None,
-    edit: Edit = "difflib",
-    failures: Counter[str] | None = None,
-) -> float:
-    """Score one prediction as `eval.py` does: first line where the subset says so, best of all answers.
-
-    Args:
-        edit: which edit similarity stands for `code_sim`.
-        failures: counts, per subset, the records on which the `rouge` package raises and scores 0.
-
-    Returns:
-        The score, 0 to 1. An error in a metric of the user's own is told with its line.
-
-    Raises:
-        UserError: no answers, an unknown metric or backend, or answers that do not suit the metric.
-    """
-    if isinstance(answers, str) or not answers:
-        raise UserError(f"{subset.name}: answers must be a list with at least one string")
-    metric = named(_metric_name(subset, edit))
-    if subset.first_line:
-        prediction = prediction.lstrip("\n").split("\n")[0]
-    if failures is not None and metric in (rouge, rouge_zh):
-        texts = (segmented(text) if metric is rouge_zh else text for text in (prediction, *answers))
-        failures[subset.name] += any(not rouge_l.sentences(text) for text in texts)
-    with blamed(f"metric {subset.metric}"):
-        points = max(metric(prediction, answer, all_classes) for answer in answers)
-    if not isinstance(points, int | float) or not 0 <= points <= 1:
-        raise UserError(f"metric {subset.metric} gave {points!r} to a prediction for {subset.name}; give 0 to 1")
-    return points
-
-
-def check_record(subset: Subset, answers: Sequence[str], classes: Sequence[str] | None) -> None:
-    """Raise UserError if the subset's metric cannot score a record of these answers and classes."""
-    need: Need | None = getattr(named(_metric_name(subset, "difflib")), "need", None)
-    if need and (wrong := need(answers, classes)):
-        raise UserError(f"{subset.name} is scored by {subset.metric}: {wrong}")
-
-
-def _metric_name(subset: Subset, edit: str) -> str:
-    if edit not in ("difflib", "levenshtein"):
-        raise UserError(f"unknown edit similarity {edit!r}{nearest(edit, ('difflib', 'levenshtein'))}")
-    return "code_sim_levenshtein" if (subset.metric, edit) == ("code_sim", "levenshtein") else subset.metric
 
 
 def _share_of_numbers(prediction: str, expected: str) -> float:

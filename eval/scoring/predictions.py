@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eval.console.errors import UserError
 from eval.inputs import jsonlines, subsets
-from eval.keeping import store
+from eval.keeping import reading
 from eval.scoring.rows import Row, check_row
 
 Table = tuple[str, ...]  # folder, then the method and budget its rows name
@@ -55,7 +55,7 @@ def _files(path: Path) -> list[Path]:
 
 def _first(path: Path) -> Path:
     """The file that stands for its subset: in a folder of stored answers the first of those that processes wrote."""
-    return store.parts(path.parent, path.name.split(".")[0])[0] if _is_stored(path) else path
+    return reading.parts(path.parent, path.name.split(".")[0])[0] if _is_stored(path) else path
 
 
 def _is_stored(path: Path) -> bool:
@@ -108,7 +108,7 @@ def _named(path: Path) -> str:
 
 def _stored(path: Path) -> Iterable[tuple[str, Row]]:
     name = path.name.split(".")[0]
-    return [(f"{path.parent}, _id {key!r}", row) for key, row in store.stored(path.parent, name).items()]
+    return [(f"{path.parent}, _id {key!r}", row) for key, row in reading.stored(path.parent, name).items()]
 
 
 def _lines(path: Path) -> Iterable[tuple[str, Row]]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from eval.console.errors import UserError
 from eval.inputs.subsets import Subset
-from eval.scoring import metrics
+from eval.scoring import official
+from eval.scoring.metrics import Edit
 
 Row = dict[str, Any]
 
@@ -48,12 +49,10 @@ def score_rows(subset: Subset, rows: Sequence[Row]) -> list[Score]:
     return scores
 
 
-def points(
-    subset: Subset, rows: Iterable[Row], edit: metrics.Edit, failures: Counter[str] | None = None
-) -> list[float]:
-    """Score every row by itself, in percent; `failures` as in `metrics.score`."""
+def points(subset: Subset, rows: Iterable[Row], edit: Edit, failures: Counter[str] | None = None) -> list[float]:
+    """Score every row by itself, in percent; `failures` as in `official.score`."""
     return [
-        100 * metrics.score(row["pred"], row["answers"], subset, row["all_classes"], edit, failures) for row in rows
+        100 * official.score(row["pred"], row["answers"], subset, row["all_classes"], edit, failures) for row in rows
     ]
 
 
@@ -66,12 +65,12 @@ def check_row(row: Row, subset: Subset) -> None:
         raise UserError("answers must be a list with at least one string")
     if classes is not None and not (isinstance(classes, list) and all(isinstance(c, str) for c in classes)):
         raise UserError("all_classes must be null or a list of strings")
-    metrics.check_record(subset, answers, classes)
+    official.check(subset, answers, classes)
     if subset.name.endswith("_e") and type(row.get("length")) not in (int, float):
         raise UserError("length must be a number: LongBench-E's buckets go by it")
 
 
-def _score(subset: Subset, rows: Sequence[Row], edit: metrics.Edit, variant: str | None) -> Score:
+def _score(subset: Subset, rows: Sequence[Row], edit: Edit, variant: str | None) -> Score:
     failures: Counter[str] = Counter()
     values = points(subset, rows, edit, failures)
     return Score(

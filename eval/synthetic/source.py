@@ -13,7 +13,7 @@ from eval import synthetic
 from eval.console.errors import UserError
 from eval.console.fields import Section
 from eval.inputs.data import Loaded, Record
-from eval.keeping.store import digest
+from eval.keeping.manifests import digest
 
 
 @dataclass(frozen=True)

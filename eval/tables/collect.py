@@ -13,7 +13,7 @@ import pandas as pd
 
 from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
-from eval.keeping import store
+from eval.keeping import manifests, reading
 from eval.scoring.rows import check_row
 from eval.tables import naming
 from eval.tables.naming import Key, Name
@@ -147,10 +147,10 @@ def answers(runs: Sequence[Run], preset: str | None = None, names: Sequence[str]
 
 
 def _run(folder: Path) -> Run:
-    identity = store.stored_identity(folder)
+    identity = manifests.identity(folder)
     try:
         name = Name(identity["method"]["name"])
-        return Run(folder, name, identity["budget"], identity, store.shown(folder))
+        return Run(folder, name, identity["budget"], identity, manifests.shown(folder))
     except (KeyError, TypeError) as error:
         raise UserError(f"{folder / 'manifest.json'} names no method and budget; move it away") from error
 
@@ -169,12 +169,12 @@ def _matches(run: Run, where: Mapping[str, str]) -> bool:
 
 
 def _answers(run: Run, names: Sequence[str] | None) -> Iterable[dict[str, Any]]:
-    for name in store.stored_subsets(run.folder):
+    for name in reading.stored_subsets(run.folder):
         if names is not None and name not in names:
             continue
         where = f"{run.folder}, {name}"
         try:
-            subset, rows = subsets.load(name), store.stored(run.folder, name)
+            subset, rows = subsets.load(name), reading.stored(run.folder, name)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
         if not rows:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from eval.keeping.store import FORMAT, digest
+from eval.keeping.manifests import FORMAT, digest
 
 PROTOCOL = {
     "chat": "official",

@@ -82,6 +82,14 @@ def test_what_is_of_another_command_is_not_there(results: Path, capsys: pytest.C
     assert not list(folder.glob("differences.*"))
 
 
+def test_a_row_at_no_common_budget_is_not_compared_with(tmp_path: Path) -> None:
+    for method, budget in (("full", None), ("laq", 128)):
+        write(tmp_path, method, budget, {"trec": pattern(4, 10)})
+    assert figures.main(["--results", str(tmp_path)]) == 0
+    assert (tmp_path / "figures" / "longbench-smollm2-paper" / "costs.png").is_file()
+    assert not list(tmp_path.glob("figures/*/differences.*"))
+
+
 @pytest.mark.parametrize(("low", "high"), [(1.05, 4.3), (9.1, 36.9), (5.9, 46.7), (19.5, 79), (0.5, 80), (2, 3000)])
 def test_a_log_axis_has_at_least_three_labels(low: float, high: float) -> None:
     ticks = canvas.ticks(low, high)
@@ -104,14 +112,31 @@ def test_the_costs_say_what_they_show(results: Path) -> None:
             write(results, method, budget, {"hotpotqa": pattern(good, 10), "trec": pattern(4, 10)})
     _, frame, look = chosen(results)
     figure = plots.costs(frame, look)
-    (panel,) = figure.axes  # no seconds: what a batch took is nobody's
-    assert panel.get_xlabel() == "stored MB per answer (log scale)"
-    assert len(panel.get_xticklabels()) >= 3
-    assert figure.legends[0].get_title().get_text() == "n = 20; numbers: budgets; bars: 95% intervals"
+    score, stored = figure.axes  # no seconds: what a batch took is nobody's
+    assert (score.get_xlabel(), stored.get_xlabel()) == ("score, average", "stored MB per answer (log scale)")
+    assert score.get_xlim()[0] == 0
+    assert len(stored.get_xticklabels()) >= 3
+    assert figure.get_suptitle() == "n = 20; bars: 95% intervals"
+    cells = [("FullKV", None), ("H2O  128", 128), ("256", 256), ("512", 512), ("SnapKV  128", 128)]
+    assert [text.get_text() for text in score.get_yticklabels()][: len(cells)] == [label for label, _ in cells]
+    own = frame[frame["subset"] == "average"]
+    for panel, name, size in ((score, "score", 1), (stored, "bytes", 1e6)):
+        drawn = sorted(float(line.get_xdata()[0]) for line in panel.get_lines())
+        assert drawn == pytest.approx(sorted(own[name] / size))  # where it belongs, moved aside by nothing
+
+
+def test_no_mark_lies_on_another_whatever_they_cost(results: Path) -> None:
+    for place in range(14):
+        write(results, f"method_{place}", 128, {"hotpotqa": pattern(4, 10), "trec": pattern(4, 10)})
+    _, frame, look = chosen(results)
+    figure = plots.costs(frame, look)
     figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in panel.texts]
-    assert len(boxes) >= 4
-    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    for panel in figure.axes:
+        boxes = [line.get_window_extent() for line in panel.get_lines()]
+        assert len(boxes) == 19
+        assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    labels = [text.get_window_extent() for text in figure.axes[0].get_yticklabels()]
+    assert not any(one.overlaps(other) for one, other in combinations(labels, 2))
 
 
 def test_seconds_are_drawn_where_all_were_measured_alone(tmp_path: Path) -> None:
@@ -119,12 +144,13 @@ def test_seconds_are_drawn_where_all_were_measured_alone(tmp_path: Path) -> None
         write(tmp_path, method, budget, {"trec": pattern(4, 10)}, change={"alone": True})
     _, frame, look = chosen(tmp_path)
     assert [panel.get_xlabel() for panel in plots.costs(frame, look).axes] == [
+        "score, average",
         "stored MB per answer (log scale)",
         "seconds per answer",
     ]
     write(tmp_path, "h2o", 128, {"trec": pattern(4, 10)})
     _, frame, look = chosen(tmp_path)
-    assert len(plots.costs(frame, look).axes) == 1
+    assert len(plots.costs(frame, look).axes) == 2
 
 
 def test_curves_show_the_scores(results: Path) -> None:

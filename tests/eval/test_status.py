@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eval import status
-from eval.keeping import store
+from eval.keeping import reading
 from eval.keeping.store import RunKey, Store
 
 COSTS = {"prefill_seconds": 2.0, "selection_seconds": 0.5, "decode_seconds": 1.0}
@@ -45,7 +45,7 @@ def by_cell(lines: list[status.Progress]) -> dict[tuple[str, str], tuple[int, in
 def test_done_running_and_missing(tmp_path: Path) -> None:
     run(tmp_path, "full", None, "syn_fact", 4, 4)
     old = run(tmp_path, "laq", 128, "syn_fact", 1, 4)
-    (path,) = store.parts(old, "syn_fact")
+    (path,) = reading.parts(old, "syn_fact")
     found = by_cell(status.progress(tmp_path))
     assert found == {("full", "syn_fact"): (4, 0, 0), ("laq 128", "syn_fact"): (1, 1, 3)}
     for age, running in ((status.FRESH + 60, 0), (-3600.0, 1)):  # an hour ahead: the file server's clock is off

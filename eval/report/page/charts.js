@@ -106,25 +106,6 @@
     return rows.map((row) => ({...row, at: row[field] * factor ** (names.indexOf(row.method) - (names.length - 1) / 2)}));
   };
 
-  /** Write each row's text beside its mark, where it covers neither a mark nor another text; else nowhere. */
-  report.nameMarks = (svg, rows, {x, y, text}) => {
-    const taken = rows.map((row) => [svg.scale("x").apply(row[x]), svg.scale("y").apply(row[y])])
-      .map(([left, top]) => [left - 5, top - 5, left + 5, top + 5]);
-    const right = svg.viewBox.baseVal.width;
-    const cross = (one, other) => one[0] < other[2] && other[0] < one[2] && one[1] < other[3] && other[1] < one[3];
-    rows.forEach((row, place) => {
-      const [left, top] = [(taken[place][0] + taken[place][2]) / 2, (taken[place][1] + taken[place][3]) / 2];
-      const said = String(text(row));
-      const wide = 6.2 * said.length;
-      const boxes = [8, 14, 20].flatMap((far) => [[far, -5], [far, 7], [-far - wide, -5], [-far - wide, 7], [-wide / 2, -far - 4], [-wide / 2, far + 4]])
-        .map(([across, down]) => [left + across, top + down - 6, left + across + wide, top + down + 6]);
-      const box = boxes.find((one) => one[0] > 0 && one[2] < right && !taken.some((other) => cross(one, other)));
-      if (!box) return;
-      taken.push(box);
-      d3.select(svg).append("text").attr("class", "beside").attr("text-anchor", "start").attr("x", box[0]).attr("y", box[3] - 2.5).attr("fill", row.color).text(said);
-    });
-  };
-
   const icons = new Map();
   const icon = (look, line) => {
     const key = `${JSON.stringify(look)} ${line}`;

@@ -90,33 +90,46 @@
     });
   };
 
+  /** Rows of a dot plot from the cheapest to the dearest, at equal cost the best first, with a gap where the cost changes. */
+  const byCost = (rows, cost) => {
+    const ahead = new Set(front(rows, cost).map((row) => row.cell));
+    const order = (row) => Number(row[cost].toPrecision(2));
+    let at = 0, last = null;
+    return [...rows].sort((a, b) => order(a) - order(b) || b.score - a.score).map((row) => {
+      at += last === null ? 0 : order(row) === last ? 1 : 1.6;
+      last = order(row);
+      return {...row, at, front: ahead.has(row.cell)};
+    });
+  };
+
   const tradeoff = (table, task, cost, label) => {
-    const rows = points(table, task).filter((row) => row[cost] !== null);
-    const ahead = front(rows, cost);
-    const shown = new Set(ahead.map((row) => row.cell));
-    const domain = d3.extent(rows, (row) => row[cost]);
-    const dodged = (width) => report.dodge(rows, cost, domain, width - LEFT - RIGHT - 40, {most: 5});
+    const rows = byCost(points(table, task).filter((row) => row[cost] !== null), cost);
+    const said = cost === "bytes" ? report.bytes : report.seconds;
+    const longest = Math.max(0, ...rows.map((row) => row.label.length));
+    const room = 16 + 6.5 * Math.max(4, ...rows.map((row) => said(row[cost]).length));
     return report.figure({
       title: `Score against ${label}`, name: `${cost}-${task}`, first: cost === "bytes",
-      rows: rows.map((row) => ({...row, front: shown.has(row.cell) ? "yes" : "no"})),
+      rows: rows.map((row) => ({...row, front: row.front ? "yes" : "no"})),
       columns: [...COLUMNS, [cost, label], ["front", "On the front"]],
-      about: "One mark a method and budget; the line joins those that no other beats. Bars are 95% intervals.",
+      about: `One line a method and budget, by ${label}; names in bold are those that no other beats at their cost or less. Bars are 95% intervals.`,
       plot: (width) => {
-        const own = dodged(width);
+        const left = Math.min(14 + 6.6 * longest, 0.42 * width);
+        const names = (some, fontWeight) => Plot.text(some, {y: "at", text: "label", frameAnchor: "left", textAnchor: "start", dx: 4 - left, fontWeight,
+          lineWidth: (left - 12) / 11.5, textOverflow: "ellipsis-middle"});
         return {
-          ...identity, height: 400, marginLeft: LEFT, marginBottom: 38, marginRight: RIGHT,
-          x: {type: "log", label: `${label} (log scale)`, grid: true, inset: 20, ticks: width < 400 ? 3 : 5, tickFormat: cost === "bytes" ? report.bytes : (value) => `${value} s`},
-          y: scale(table),
+          ...identity, height: 56 + 16 * (rows.at(-1)?.at ?? 0), marginLeft: left, marginRight: room, marginTop: 12, marginBottom: 36,
+          x: {...scale(table), ticks: width < 400 ? 4 : 8},
+          y: {axis: null, domain: [(rows.at(-1)?.at ?? 0) + 0.6, -0.6]},
           marks: [
-            Plot.line(ahead.map((one) => own.find((row) => row.cell === one.cell)), {x: "at", y: "score", curve: "step-after", stroke: "currentColor", strokeOpacity: 0.5, strokeDasharray: "2 3"}),
-            Plot.ruleX(own, {x: "at", y1: "low", y2: "high", stroke: "color", strokeOpacity: 0.45}),
-            report.dots(own, {x: "at", y: "score"}),
-            Plot.tip(own, Plot.pointer({x: "at", y: "score",
-              title: (row) => `${tip(row)}\n${report.bytes(row.bytes)} per answer${cost === "seconds" ? `, ${report.seconds(row.seconds)}` : ""}`})),
+            Plot.ruleX([0], {stroke: "currentColor", strokeOpacity: 0.5}),
+            names(rows.filter((row) => row.front), 700), names(rows.filter((row) => !row.front), 400),
+            Plot.text(rows, {y: "at", text: (row) => said(row[cost]), frameAnchor: "right", textAnchor: "end", dx: room - 4, fontVariant: "tabular-nums"}),
+            Plot.ruleY(rows.filter((row) => row.low !== null), {y: "at", x1: "low", x2: "high", stroke: "color", strokeWidth: 1.6, strokeOpacity: 0.6}),
+            report.dots(rows, {x: "score", y: "at"}),
+            Plot.tip(rows, Plot.pointerY({x: "score", y: "at", title: (row) => `${tip(row)}\n${said(row[cost])} per answer`})),
           ],
         };
       },
-      after: (svg, width) => report.nameMarks(svg, dodged(width).filter((row) => row.budget !== null), {x: "at", y: "score", text: (row) => row.budget}),
     });
   };
 
@@ -126,7 +139,7 @@
     const alone = report.alone(table);
     root.append(el("h1", {}, "Score against cost"),
       el("div", {class: "controls"}, report.choice("task", "Task", report.tasks(table), task, (value) => report.go({task: value}, true))),
-      el("p", {class: "caption"}, `${table.caption}. Numbers beside the marks are budgets, where there is room; bars are 95% intervals. Marks of equal cost stand side by side; the dotted line joins what nothing beats at its cost or less. `,
+      el("p", {class: "caption"}, `${table.caption}. From the cheapest down, at equal cost the best first; bars are 95% intervals. In bold: what nothing beats at its cost or less. `,
         alone ? "Seconds are prefill, selection and decoding of an answer, each measured alone."
           : "Seconds are not shown: these answers were decoded in batches, whose time belongs to no row alone. Runs with cost=true measure each by itself."),
       report.key(table, state),

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from eval.answering import runner
 from eval.console.errors import UserError
 from eval.keeping import selections
-from eval.keeping.store import stored
+from eval.keeping.reading import stored
 from eval.planning.plan import Plan
 from tests.test_configs import composed
 

@@ -16,7 +16,7 @@ from eval.console.errors import UserError
 from eval.console.fields import checked
 from eval.inputs import examples, subsets
 from eval.inputs.sources.jsonl import Jsonl
-from eval.keeping import store
+from eval.keeping import manifests
 from eval.synthetic.source import Synthetic
 from eval.tables import collect
 from tests.eval.inputs.test_data import RECORD
@@ -44,7 +44,7 @@ def label(path: Path | str, **settings: Any) -> Any:
 def test_two_folders_of_records_are_two_data_sets(tmp_path: Path) -> None:
     one, two = (load(records(tmp_path / name)).identity for name in ("one", "two"))
     assert one != two
-    assert store.digest(one) != store.digest(two)
+    assert manifests.digest(one) != manifests.digest(two)
     assert load(tmp_path / "one", label="two").identity == two
 
 
@@ -87,7 +87,7 @@ def test_one_number_in_two_spellings_is_one_setting() -> None:
         examples.load(Synthetic(records=1, length=512, dispersion=value), ["syn_fact"], None).identity
         for value in (0, 0.0)
     )
-    assert store.digest(whole) == store.digest(broken)
+    assert manifests.digest(whole) == manifests.digest(broken)
 
 
 def test_records_beyond_the_limit_or_of_another_shard_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:

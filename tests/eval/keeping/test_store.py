@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eval.console.errors import UserError
-from eval.keeping.store import RunKey, Store, digest, parts, readable
+from eval.keeping.manifests import digest
+from eval.keeping.reading import parts, readable
+from eval.keeping.store import RunKey, Store
 from eval.merge import merge
 
 texts = st.text(alphabet=st.characters(codec="utf-8"), max_size=40)

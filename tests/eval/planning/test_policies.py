@@ -16,7 +16,7 @@ from echokv import EchoKV
 from eval.answering import answers, runner
 from eval.console.errors import UserError
 from eval.keeping import digests
-from eval.keeping.store import digest
+from eval.keeping.manifests import digest
 from eval.planning import policies
 from eval.planning.policies import Policy
 from eval.tables import collect

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +50,18 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write to .*--results"):
         memory.points(tmp_path / "file", subsets.load("gov_report"), ROWS, "difflib")
+
+
+def test_all_modules_that_a_score_comes_from_are_in_the_digest() -> None:
+    """By the imports in the files: whatever of the package is reached from the code that scores a row."""
+    reached, left = set(), ["eval.scoring.rows"]
+    while left:
+        if (name := left.pop()) not in reached:
+            reached.add(name)
+            tree = ast.parse(Path(str(import_module(name).__file__)).read_text(encoding="utf-8"))
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and node.module == "eval.scoring":
+                    left += [f"eval.scoring.{alias.name}" for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("eval.scoring."):
+                    left.append(str(node.module))
+    assert reached == {module.__name__ for module in memory.CODE}

@@ -16,7 +16,7 @@ from eval.answering import runner
 from eval.console import conf
 from eval.console.errors import UserError
 from eval.inputs import subsets
-from eval.scoring import memory, metrics
+from eval.scoring import memory, official
 from eval.scoring import rows as plain
 from tests.eval.inputs.test_examples import records
 from tests.test_configs import composed
@@ -115,7 +115,7 @@ def test_wrong_ones_are_told_in_one_line(task: str, name: str, says: str) -> Non
     from dataclasses import replace
 
     with pytest.raises(UserError) as refused:
-        metrics.score("a", ["a"], replace(subsets.load(task), metric=name))
+        official.score("a", ["a"], replace(subsets.load(task), metric=name))
     assert says in str(refused.value)
 
 
