@@ -1,7 +1,7 @@
 """CAKE: layers whose attention is spread and restless get more of the budget."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -10,6 +10,15 @@ from torch import Tensor
 from echokv.prefilling import Needs, Prefill
 from echokv.press import Press
 from echokv.scores import accumulator, pool, products, protect
+
+
+class Watched(NamedTuple):
+    """The attention of a layer's last queries: mean and variance over them, its entropy, and the variance's sum."""
+
+    mean: Float[Tensor, "H n"]
+    variance: Float[Tensor, "H n"]
+    entropy: Float[Tensor, ""]
+    restlessness: Float[Tensor, ""]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,25 +65,31 @@ class CAKE(Press):
         logits[..., before:].masked_fill_(ahead, -torch.inf)
         return logits.softmax(dim=-1)[..., :before]
 
+    def watched(self, prefill: Prefill) -> list[Watched]:
+        """Per layer, what scores and preferences are made of."""
+        return prefill.share((CAKE, self.window), lambda: [self._watch(prefill, i) for i in range(prefill.layers)])
+
+    def _watch(self, prefill: Prefill, layer: int) -> Watched:
+        paid = self.attention(prefill, layer)
+        variance = paid.var(dim=1)
+        return Watched(paid.mean(dim=1), variance, -(paid * (paid + 1e-10).log()).sum(), variance.sum())
+
     def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
         scores = []
-        for layer in range(prefill.layers):
-            paid = self.attention(prefill, layer)
-            own = pool(paid.mean(dim=1) + self.gamma * paid.var(dim=1), self.kernel, "avg")
+        for layer in self.watched(prefill):
+            own = pool(layer.mean + self.gamma * layer.variance, self.kernel, "avg")
             scores.append(protect(self.by_head(own, prefill), self.window))
         return scores
 
     def layer_budgets(self, budget: int, prefill: Prefill) -> list[int]:
         device = prefill.logits.device
-        shares = torch.stack([self._preference(prefill, layer).to(device) for layer in range(prefill.layers)])
+        shares = torch.stack([self._preference(layer).to(device) for layer in self.watched(prefill)])
         total, most = (budget - self.window) * prefill.layers, prefill.length - self.window
         shared = (shares / shares.sum() * total).tolist()
         return [size + self.window for size in allot(shared, total, most, self.total == "exact")]
 
-    def _preference(self, prefill: Prefill, layer: int) -> Float[Tensor, ""]:
-        paid = self.attention(prefill, layer)
-        spread, restless = -(paid * (paid + 1e-10).log()).sum(), paid.var(dim=1).sum()
-        return spread ** (1 / self.tau1) * restless ** (1 / self.tau2)
+    def _preference(self, layer: Watched) -> Float[Tensor, ""]:
+        return layer.entropy ** (1 / self.tau1) * layer.restlessness ** (1 / self.tau2)
 
 
 def allot(shares: list[float], total: int, most: int, exact: bool) -> list[int]:

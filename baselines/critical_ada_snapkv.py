@@ -16,7 +16,8 @@ class CriticalAdaSnapKV(Ada, CriticalSnapKV):
 
     def head_budgets(self, scores: Scores, budget: int, prefill: Prefill) -> Keep:
         # By attention alone: `scores` may hold the norms of the second stage already.
-        return super().head_budgets(SnapKV.score(self, prefill), budget, prefill)
+        base = super().head_budgets
+        return prefill.share((self, budget), lambda: base(SnapKV.score(self, prefill), budget, prefill))
 
     def sure(self, size: int, budget: int) -> int:
         """Of a head; what the safeguard holds is in the first stage too."""

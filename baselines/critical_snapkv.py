@@ -57,12 +57,17 @@ class CriticalSnapKV(SnapKV):
 
     def output_norms(self, prefill: Prefill, layer: int) -> Float[Tensor, "heads L"]:
         """L1 norm of each value behind its head's part of the output projection."""
-        project: Any = prefill.model.model.layers[layer].self_attn.o_proj.weight.detach()
-        values = prefill.values[layer]
-        values = values.to(accumulator(values.dtype))
-        by_head = project.to(values.dtype).view(project.shape[0], prefill.heads, -1)
-        shared = prefill.heads // prefill.groups
-        # One head after the other: all at once would be as large as the layer's whole output for every head.
-        norms = [(values[h // shared] @ by_head[:, h].T).abs().sum(dim=-1) for h in range(prefill.heads)]
-        found = self.by_head(torch.stack(norms), prefill)
-        return found / shared if self.granularity == "kv_head" else found
+        norms = prefill.share((CriticalSnapKV, layer), lambda: _output_norms(prefill, layer))
+        found = self.by_head(norms, prefill)
+        return found / (prefill.heads // prefill.groups) if self.granularity == "kv_head" else found
+
+
+def _output_norms(prefill: Prefill, layer: int) -> Float[Tensor, "H L"]:
+    """Of every query head."""
+    project: Any = prefill.model.model.layers[layer].self_attn.o_proj.weight.detach()
+    values = prefill.values[layer]
+    values = values.to(accumulator(values.dtype))
+    by_head = project.to(values.dtype).view(project.shape[0], prefill.heads, -1)
+    shared = prefill.heads // prefill.groups
+    # One head after the other: all at once would be as large as the layer's whole output for every head.
+    return torch.stack([(values[h // shared] @ by_head[:, h].T).abs().sum(dim=-1) for h in range(prefill.heads)])

@@ -1,6 +1,7 @@
-"""Bringing what the host knows to a device without making the host wait."""
+"""What lies on which device, and bringing what the host knows there without making the host wait."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,3 +18,21 @@ def sent(values: Tensor | Sequence[Any], device: torch.device) -> Tensor:
     if here.device.type != "cpu" or device.type == "cpu":
         return here.to(device)
     return (here.pin_memory() if device.type == "cuda" else here).to(device, non_blocking=True)
+
+
+def now(device: torch.device) -> float:
+    """Seconds on a clock, once the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def runs(layers: Sequence[Tensor], most: int) -> Iterator[range]:
+    """Neighbouring layers that lie on one device, at most so many at a time."""
+    first = 0
+    while first < len(layers):
+        last = first + 1
+        while last < len(layers) and last - first < most and layers[last].device == layers[first].device:
+            last += 1
+        yield range(first, last)
+        first = last

@@ -9,10 +9,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from echokv.decoding import alone
+from echokv.devices import runs
 from echokv.errors import UsageError
+from echokv.masses import joined, masses
 from echokv.prefilling import Needs, Prefill
 from echokv.press import Press, Scores
-from echokv.scores import Pooling, attention_mass, pool, protect
+from echokv.scores import Pooling, pool, protect
 from echokv.selection import Selection, cut
 from echokv.session import Ahead, Session, Stretch, ahead
 
@@ -107,13 +109,11 @@ class Lookahead(Press):
     def score(self, prefill: Prefill, budget: int | None) -> Ahead[Scores]:
         """The attention of all lookahead queries together (EchoKV, section 4.3; Algorithm 1, line 11)."""
         rounds = yield from self.ahead(prefill, budget)
-        scores = []
+        joint = []
         for layer in range(prefill.layers):
-            queries = [part.queries[layer] for part in rounds]
             window = prefill.last_queries(layer, self.stage2_window)
-            joint = torch.cat([window, *queries], dim=1)
-            scores.append(self._final(joint, layer, prefill))
-        return scores
+            joint.append(torch.cat([window, *(part.queries[layer] for part in rounds)], dim=1))
+        return self._final(joint, prefill)
 
     def rounds(self, prefill: Prefill, budget: int | None = None) -> list[Round]:
         """Decode ahead; the workspace may change between rounds.
@@ -154,15 +154,19 @@ class Lookahead(Press):
         pooling = self.bootstrap_pooling or self.pooling
         if self.bootstrap == "window":
             return self.window_score(prefill, self.window, self.kernel, pooling)
-        return [self._mass(self.proposals(prefill, layer), layer, prefill, pooling) for layer in range(prefill.layers)]
+        return self._scores(self.proposals(prefill), prefill, pooling)
 
-    def proposals(self, prefill: Prefill, layer: int) -> Float[Tensor, "H anchors*steps D"]:
-        """The last `anchors` prompt queries, each rotated to the T positions after the prompt (Eq. 2)."""
+    def proposals(self, prefill: Prefill) -> list[Float[Tensor, "H anchors*steps D"]]:
+        """Per layer the last `anchors` prompt queries, each rotated to the T positions after the prompt (Eq. 2)."""
         positions = torch.arange(prefill.end, prefill.end + self.steps)
         anchors = min(self.anchors, prefill.length)
-        last = prefill.last_queries(layer, anchors)
         sources = range(prefill.end - anchors, prefill.end)
-        return torch.cat([prefill.rotate(last[:, i], source, positions) for i, source in enumerate(sources)], dim=1)
+        found: list[Tensor] = []
+        for some in runs(prefill.keys, prefill.layers):
+            last = joined([prefill.last_queries(layer, anchors) for layer in some])
+            turned = [prefill.rotate(last[:, i], source, positions) for i, source in enumerate(sources)]
+            found += torch.cat(turned, dim=1).view(len(some), prefill.heads, -1, last.shape[-1])
+        return found
 
     def rescore(self, done: Round, prefill: Prefill) -> Scores | Ahead[Scores]:
         """The scores by which a refresh chooses the next workspace: of the queries of the round just done.
@@ -173,22 +177,20 @@ class Lookahead(Press):
 
     def attention(self, queries: Sequence[Float[Tensor, "H n D"]], prefill: Prefill) -> Scores:
         """Score the prompt by a set of queries, given per layer (Eq. 3, and this press's pooling)."""
-        return [self._mass(part, layer, prefill, self.pooling) for layer, part in enumerate(queries)]
+        return self._scores(queries, prefill, self.pooling)
 
-    def _mass(
-        self, queries: Float[Tensor, "H n D"], layer: int, prefill: Prefill, pooling: Pooling
-    ) -> Float[Tensor, "heads L"]:
-        mass = attention_mass(queries, prefill.keys[layer], prefill.scaling, precision=self.precision)
-        return pool(self.by_head(mass, prefill), self.kernel, pooling)
+    def _scores(self, queries: Sequence[Float[Tensor, "H n D"]], prefill: Prefill, pooling: Pooling) -> Scores:
+        parts = masses(prefill, queries, precision=self.precision)
+        return self.by_layer((pool(self.by_head(part, prefill), self.kernel, pooling) for part in parts), prefill)
 
-    def _final(self, joint: Float[Tensor, "H n D"], layer: int, prefill: Prefill) -> Float[Tensor, "heads L"]:
-        length, n = prefill.length, joint.shape[1]
+    def _final(self, joint: Sequence[Float[Tensor, "H n D"]], prefill: Prefill) -> Scores:
+        length, n = prefill.length, joint[0].shape[1]
         causal = n if self.mask == "official" else self.stage2_window  # so many of the queries do not see all
-        visible = (torch.arange(n, device=joint.device) + length - causal + 1).clamp(min=1, max=length)
-        mass = attention_mass(joint, prefill.keys[layer], prefill.scaling, visible, self.precision)
+        visible = (torch.arange(n) + length - causal + 1).clamp(min=1, max=length) if causal else None
         before = length - self.stage2_window
-        scores = pool(self.by_head(mass[:, :before], prefill), self.kernel, self.pooling)
-        return protect(scores, self.stage2_window)
+        by_head = (self.by_head(part[:, :before], prefill) for part in masses(prefill, joint, visible, self.precision))
+        pooled = (pool(part, self.kernel, self.pooling) for part in by_head)
+        return self.by_layer((protect(part, self.stage2_window) for part in pooled), prefill)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,8 @@
 """One full forward pass over the prompt, and everything a policy may ask of it."""
 
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -11,12 +10,16 @@ from torch import Tensor
 
 from echokv.attention import forward
 from echokv.causal import causal_attention
+from echokv.devices import now
 from echokv.errors import UsageError
 from echokv.generation import BARE, Generation
 from echokv.inputs import prompts
 from echokv.moments import Moments, moments
 from echokv.rotary import angles, rope_type
 from echokv.scores import accumulator, column_sums
+from echokv.shared import Shared
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Prefill:
     ids: [L], the prompt; with what was evicted since, where a cache goes on (`echokv.further`).
     stop_ids: tokens that end an answer; none of them may be one of its first `min_new_tokens` tokens.
     generation: how an answer's logits are changed before the most probable token is taken.
+    shared: what policies that are at work side by side have computed of it for one another.
     """
 
     model: Any
@@ -67,6 +71,7 @@ class Prefill:
     sums_seconds: float = 0.0
     moments: dict[int, list[Moments]] = field(default_factory=dict)
     moments_seconds: float = 0.0
+    shared: Shared = field(default_factory=Shared, init=False, repr=False)
 
     @property
     def end(self) -> int:
@@ -112,6 +117,10 @@ class Prefill:
             raise UsageError(f"query moments were not recorded: prefill with Needs(moments=frozenset({{{skip}}}))")
         return self.moments[skip]
 
+    def share(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What `make` computes of this prefill, once for all policies that are at work on it and use the same key."""
+        return self.shared.get(key, make, self.logits.device)
+
     def rotate(self, queries: Float[Tensor, "H D"], source: int, targets: Int[Tensor, " n"]) -> Float[Tensor, "H n D"]:
         """Move post-RoPE queries from position `source` to each of `targets` (EchoKV, section 4.1, Eq. 2).
 
@@ -120,13 +129,6 @@ class Prefill:
         content = angles(self.model, torch.tensor([source]), queries).back(queries.to(accumulator(queries.dtype)))
         rotated = angles(self.model, targets, queries).turn(content[:, None])
         return rotated.to(queries.dtype)
-
-
-def _now(device: torch.device) -> float:
-    """Seconds on a clock, once the device has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 class _Capture:
@@ -154,14 +156,14 @@ class _Capture:
         # A clone: a view would keep the queries of the whole prompt alive.
         self.queries.append(query[0, :, max(0, length - self.needs.window) :].clone())
         if self.needs.column_sums:
-            begun = _now(query.device)
+            begun = now(query.device)
             self.sums.append(column_sums(query[0], key[0], scaling))
-            self.sums_seconds += _now(query.device) - begun
+            self.sums_seconds += now(query.device) - begun
         if self.moments:
-            begun = _now(query.device)
+            begun = now(query.device)
             for skip, found in self.moments.items():
                 found.append(moments(self.model, query[0], skip))
-            self.moments_seconds += _now(query.device) - begun
+            self.moments_seconds += now(query.device) - begun
         return causal_attention(query, key, value, scaling, self.implementation)
 
 

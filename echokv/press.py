@@ -1,18 +1,18 @@
 """What an eviction policy is."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, get_type_hints
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from echokv.decoding import alone
 from echokv.errors import UsageError
 from echokv.fields import fits, words
+from echokv.masses import window_masses
 from echokv.prefilling import Needs, Prefill
-from echokv.scores import Pooling, Precision, attention_mass, pool, protect, sum_groups
+from echokv.scores import Pooling, Precision, pool, protect, sum_groups
 from echokv.selection import Keep, Selection, cut
 from echokv.session import Ahead, ahead
 
@@ -105,9 +105,10 @@ class Press:
                 made[budget] = Selection.everything(prefill.layers, prefill.groups, prefill.length)
             else:
                 scopes.setdefault(self.scope(budget), []).append(budget)
-        for sharing in scopes.values():
-            chosen = yield from ahead(self.choose(prefill, sharing))
-            made.update(zip(sharing, chosen, strict=True))
+        with prefill.shared.held():
+            for sharing in scopes.values():
+                chosen = yield from ahead(self.choose(prefill, sharing))
+                made.update(zip(sharing, chosen, strict=True))
         return [made[budget] for budget in asked]
 
     def choose(self, prefill: Prefill, budgets: Sequence[int]) -> list[Selection] | Ahead[list[Selection]]:
@@ -131,8 +132,14 @@ class Press:
         return budget
 
     def by_head(self, mass: Float[Tensor, "H L"], prefill: Prefill) -> Float[Tensor, "heads L"]:
-        """Reduce scores of query heads to the heads that this press selects for."""
-        return mass if self.granularity == "query_head" else sum_groups(mass, prefill.groups)
+        """Reduce scores of query heads, of one layer or several, to the heads that this press selects for."""
+        groups = len(mass) * prefill.groups // prefill.heads
+        return mass if self.granularity == "query_head" else sum_groups(mass, groups)
+
+    def by_layer(self, parts: Iterable[Float[Tensor, "layers*heads L"]], prefill: Prefill) -> Scores:
+        """Scores of each layer, given those of neighbouring layers in one tensor."""
+        heads = prefill.groups if self.granularity == "kv_head" else prefill.heads
+        return [layer for part in parts for layer in part.view(-1, heads, part.shape[-1])]
 
     def by_kv_head(self, scores: Float[Tensor, "G L"], prefill: Prefill) -> Float[Tensor, "heads L"]:
         """Scores of KV heads for the heads that this press selects for: query heads repeat those of their KV head."""
@@ -147,13 +154,8 @@ class Press:
         Each window query sees the keys up to its own position (SnapKV, Li et al. 2024, section 4).
         """
         before = prefill.length - window
-        scores = []
-        for layer, keys in enumerate(prefill.keys):
-            queries = prefill.last_queries(layer, window)
-            visible = torch.arange(before + 1, prefill.length + 1, device=keys.device)
-            mass = attention_mass(queries, keys, prefill.scaling, visible, self.precision)[:, :before]
-            scores.append(protect(pool(self.by_head(mass, prefill), kernel, pooling), window))
-        return scores
+        by_head = (self.by_head(mass[:, :before], prefill) for mass in window_masses(prefill, window, self.precision))
+        return self.by_layer((protect(pool(part, kernel, pooling), window) for part in by_head), prefill)
 
     def at_least(self, field: str, least: float) -> None:
         """Raise UsageError if the field is below a limit."""

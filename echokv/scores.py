@@ -14,7 +14,13 @@ from torch import Tensor
 Pooling = Literal["max", "avg", "none"]
 Precision = Literal["float32", "legacy"]
 
-LOGITS = 1 << 23  # logits held at a time: 32 MiB in float32, small enough for a CPU's cache and a GPU's memory
+LOGITS = 1 << 23  # logits held at a time: 32 MiB in float32, about what a CPU's cache holds
+GPU_LOGITS = 1 << 26  # 256 MiB: few launches, and little beside the weights
+
+
+def room(like: Tensor) -> int:
+    """Logits held at a time where this tensor lies."""
+    return GPU_LOGITS if like.is_cuda else LOGITS
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -56,7 +62,7 @@ def attention_mass(
     dtype = queries.dtype if precision == "legacy" else accumulator(queries.dtype)
     grouped = queries.reshape(groups, per_group * n, dim)
     mass = torch.empty(heads, length, dtype=dtype, device=keys.device)
-    at_once = max(1, LOGITS // (per_group * n * length))
+    at_once = max(1, room(keys) // (per_group * n * length))
     for first in range(0, groups, at_once):
         some = slice(first, min(first + at_once, groups))
         if precision == "legacy":

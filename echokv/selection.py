@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from echokv.devices import sent
+from echokv.devices import runs, sent
 from echokv.errors import UsageError
 from echokv.prefilling import Prefill
-from echokv.scores import LOGITS
+from echokv.scores import room
 
 Keep = Sequence[Sequence[int]]  # tokens that each head of each layer keeps
 
@@ -111,14 +111,8 @@ def top_k(scores: Float[Tensor, "heads L"], k: int) -> tuple[Int[Tensor, "heads 
 
 def _stacks(scores: Sequence[Float[Tensor, "heads L"]]) -> Iterator[tuple[int, Float[Tensor, "layers heads L"]]]:
     """Neighbouring layers that lie on one device, as many at a time as a matrix of logits has room for."""
-    most = max(1, LOGITS // scores[0].numel())
-    first = 0
-    while first < len(scores):
-        device, last = scores[first].device, first + 1
-        while last < len(scores) and last - first < most and scores[last].device == device:
-            last += 1
-        yield first, torch.stack(list(scores[first:last]))
-        first = last
+    for some in runs(scores, max(1, room(scores[0]) // scores[0].numel())):
+        yield some.start, torch.stack([scores[layer] for layer in some])
 
 
 def _cut(

@@ -82,7 +82,7 @@ def test_the_cut_is_the_naive_one(drawn: tuple[list[list[list[float]]], list[lis
 def test_layers_are_cut_together_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, keep = [torch.rand(2, 50) for _ in range(5)], [[7, 7 + layer] for layer in range(5)]
     together = cut(scores, [keep])[0]
-    monkeypatch.setattr("echokv.selection.LOGITS", 250)  # two layers at a time
+    monkeypatch.setattr("echokv.scores.LOGITS", 250)  # two layers at a time
     assert as_lists(cut(scores, [keep])[0]) == as_lists(together)
 
 

@@ -6,7 +6,8 @@ sessions are fed together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -25,7 +26,8 @@ Made = TypeVar("Made")
 class Choice:
     """Selections of one press, one for each of its budgets, and what they cost.
 
-    seconds: of the scoring, with an equal share of each batch of lookahead steps. peak: bytes. ahead: lookahead
+    seconds: of the scoring, with all of what it shares with other presses, and an equal share of each batch of
+    lookahead steps. peak: bytes. ahead: lookahead
     tokens fed, T_eff of EchoKV and LAQ.
     """
 
@@ -39,15 +41,18 @@ class Choice:
 class _Work:
     """A press at work on a prefill, or resting until `asked` has been fed."""
 
+    prefill: Prefill
     course: Ahead[list[Selection]]
     asked: Stretch | None = None
     selections: list[Selection] = field(default_factory=list)
     seconds: float = 0.0
     peak: int = 0
     ahead: int = 0
+    used: set[Hashable] = field(default_factory=set)  # of what presses share
 
     def go_on(self) -> None:
         """Work until tokens are wanted, or to the end."""
+        self.prefill.shared.bill()
         with Meter() as meter:
             try:
                 self.asked = next(self.course)
@@ -56,6 +61,9 @@ class _Work:
             except StopIteration as end:
                 self.asked, self.selections = None, end.value
         self.charge(meter, 1.0)
+        bill = self.prefill.shared.bill()
+        self.seconds += sum(seconds for key, seconds in bill.items() if key not in self.used)
+        self.used |= bill.keys()
 
     def charge(self, meter: Meter, share: float) -> None:
         self.seconds += meter.seconds * share
@@ -65,7 +73,13 @@ class _Work:
 @torch.no_grad()  # one mode for all: a policy that sets its own rests and goes on among others
 def choose(jobs: Sequence[tuple[Prefill, Press, Sequence[int | None]]]) -> list[Choice]:
     """What each press selects of its prefill at its budgets; all prefills are of one model."""
-    works = [_Work(selecting(press, prefill, budgets)) for prefill, press, budgets in jobs]
+    with ExitStack() as held:
+        for prefill, _, _ in jobs:
+            held.enter_context(prefill.shared.held())
+        return _chosen([_Work(prefill, selecting(press, prefill, budgets)) for prefill, press, budgets in jobs])
+
+
+def _chosen(works: list[_Work]) -> list[Choice]:
     for work in works:
         work.go_on()
     while waiting := [(work, work.asked) for work in works if work.asked]:

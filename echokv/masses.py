@@ -1,0 +1,59 @@
+"""The attention that queries of all layers pay to a prompt, of as many layers at once as pays."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from echokv.devices import runs, sent
+from echokv.prefilling import Prefill
+from echokv.scores import Precision, attention_mass, room
+
+
+def masses(
+    prefill: Prefill,
+    queries: Sequence[Float[Tensor, "H n D"]],
+    visible: Int[Tensor, " n"] | None = None,
+    precision: Precision = "float32",
+) -> list[Float[Tensor, "layers*H L"]]:
+    """`attention_mass` over the prompt by queries given per layer; each tensor is of some neighbouring layers.
+
+    visible: on the CPU.
+    """
+    found = []
+    for some in _spans(prefill, queries[0].shape[1]):
+        own, keys = (joined([part[layer] for layer in some]) for part in (queries, prefill.keys))
+        seen = None if visible is None else sent(visible, keys.device)
+        found.append(attention_mass(own, keys, prefill.scaling, seen, precision))
+    return found
+
+
+def window_masses(prefill: Prefill, window: int, precision: Precision) -> list[Float[Tensor, "layers*H L"]]:
+    """`masses` of the last `window` prompt queries, each of which sees the keys up to its own position.
+
+    Policies that work side by side share it: it is only read.
+    """
+    visible = torch.arange(prefill.length - window + 1, prefill.length + 1)
+
+    def make() -> list[Float[Tensor, "layers*H L"]]:
+        queries = [prefill.last_queries(layer, window) for layer in range(prefill.layers)]
+        return masses(prefill, queries, visible, precision)
+
+    return prefill.share(("window", window, precision), make)
+
+
+def joined(parts: Sequence[Float[Tensor, "heads ..."]]) -> Float[Tensor, "layers*heads ..."]:
+    """The heads of all layers given, one layer after the other."""
+    return torch.cat(list(parts)) if len(parts) > 1 else parts[0]
+
+
+def _spans(prefill: Prefill, queries: int) -> Iterator[range]:
+    """Layers that are scored together by so many queries a head.
+
+    On a GPU each launch costs, and as many layers are joined as there is room for. Elsewhere the copy of their keys
+    would cost more than it saves.
+    """
+    keys = prefill.keys[0]
+    largest = max(keys.numel(), prefill.heads * queries * prefill.length)
+    return runs(prefill.keys, max(1, room(keys) // largest) if keys.is_cuda else 1)
