@@ -8,6 +8,7 @@ kernel, plain products; cuDNN's never.
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -47,6 +48,28 @@ def causal_attention(
         key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
     with sdpa_kernel(BACKENDS[name]):
         return _torch(query, key, value, scaling)
+
+
+def normalized_attention(
+    query: Float[Tensor, "1 H L D"],
+    key: Float[Tensor, "1 G L D"],
+    value: Float[Tensor, "1 G L D"],
+    scaling: float,
+    implementation: str = "sdpa",
+) -> tuple[Float[Tensor, "1 L H D"], Float[Tensor, "H L"] | None]:
+    """The same attention, bit for bit, and the log-sum-exp of each query's logits where the kernel hands it out.
+
+    That is torch's flash attention for a CPU, in float32 and float64; None elsewhere.
+    """
+    if implementation == FLASH_ATTN or query.device.type != "cpu" or query.dtype not in (torch.float32, torch.float64):
+        return causal_attention(query, key, value, scaling, implementation), None
+    causal = query.shape[2] > 1
+    chosen = torch._fused_sdp_choice(query, key, value, None, 0.0, causal, scale=scaling, enable_gqa=True)
+    if chosen != SDPBackend.FLASH_ATTENTION.value:
+        return causal_attention(query, key, value, scaling, implementation), None
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    out, normalizers = flash(query, key, value, 0.0, causal, scale=scaling)
+    return out.transpose(1, 2), normalizers[0]
 
 
 def _torch(query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from echokv.attention import forward
-from echokv.causal import causal_attention
+from echokv.causal import causal_attention, normalized_attention
 from echokv.devices import now
 from echokv.errors import UsageError
 from echokv.generation import BARE, Generation
@@ -155,16 +155,18 @@ class _Capture:
         length = query.shape[2]
         # A clone: a view would keep the queries of the whole prompt alive.
         self.queries.append(query[0, :, max(0, length - self.needs.window) :].clone())
-        if self.needs.column_sums:
-            begun = now(query.device)
-            self.sums.append(column_sums(query[0], key[0], scaling))
-            self.sums_seconds += now(query.device) - begun
         if self.moments:
             begun = now(query.device)
             for skip, found in self.moments.items():
                 found.append(moments(self.model, query[0], skip))
             self.moments_seconds += now(query.device) - begun
-        return causal_attention(query, key, value, scaling, self.implementation)
+        if not self.needs.column_sums:
+            return causal_attention(query, key, value, scaling, self.implementation)
+        out, normalizers = normalized_attention(query, key, value, scaling, self.implementation)
+        begun = now(query.device)
+        self.sums.append(column_sums(query[0], key[0], scaling, normalizers=normalizers))
+        self.sums_seconds += now(query.device) - begun
+        return out
 
 
 def refuse_model(config: Any) -> None:

@@ -3,6 +3,8 @@
 Everything is exact under any chunking: a softmax is taken over complete rows of logits only.
 """
 
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Literal
 
@@ -86,7 +88,11 @@ def _hide(logits: Float[Tensor, "... heads n L"], visible: Int[Tensor, "... n"],
 
 
 def column_sums(
-    queries: Float[Tensor, "H L D"], keys: Float[Tensor, "G L D"], scaling: float, chunk: int | None = None
+    queries: Float[Tensor, "H L D"],
+    keys: Float[Tensor, "G L D"],
+    scaling: float,
+    chunk: int | None = None,
+    normalizers: Float[Tensor, "H L"] | None = None,
 ) -> Float[Tensor, "H L"]:
     """Attention each key receives from all L causal queries, summed: H2O's score (Zhang et al. 2023, section 4).
 
@@ -94,6 +100,9 @@ def column_sums(
     for float64, and where Triton is not installed or cannot run (`kernels.fits`): the same numbers to float32's
     rounding, only slower. There each thread takes `chunk` queries at a time (64, or fewer for many threads or a long
     prompt) with the keys they can see, so the largest matrix is chunk x L per head and thread.
+
+    normalizers: the log-sum-exp of each query's logits, from the prefill's own attention, if that hands it out. Then a
+        probability is one exponential, and no softmax has to be taken. A GPU's kernels make their own.
     """
     if queries.is_cuda and (kernels := triton_kernels()) and kernels.fits(queries):
         summed: Tensor = kernels.column_sums(queries, keys, scaling)
@@ -107,19 +116,30 @@ def column_sums(
     sums = torch.zeros(groups, shared, length, dtype=dtype, device=keys.device)
     # One buffer for all chunks: fresh memory for each would cost as much as the products themselves.
     space = torch.empty(shared * chunk * length, dtype=dtype, device=keys.device)
+    weigh = partial(torch.softmax, dim=-1) if normalizers is None else torch.exp
     for group in range(groups):
-        group_keys = keys[group].to(dtype)
+        own, group_keys = slice(group * shared, (group + 1) * shared), keys[group].to(dtype)
+        if normalizers is not None:  # the product subtracts them, as one more entry of each query and key
+            group_keys = F.pad(group_keys, (0, 1), value=1)
         for first in range(0, length, chunk):
             last = min(first + chunk, length)
-            some = queries[group * shared : (group + 1) * shared, first:last].to(dtype) * scaling
-            sums[group, :, :last].add_(_causal_sums(some, group_keys[:last], threads, space))
+            some = queries[own, first:last].to(dtype) * scaling
+            if normalizers is not None:
+                some = torch.cat([some, -normalizers[own, first:last, None]], dim=-1)
+            sums[group, :, :last].add_(_causal_sums(some, group_keys[:last], weigh, threads, space))
     return sums.view(heads, length)
 
 
 def _causal_sums(
-    queries: Float[Tensor, "heads n D"], keys: Float[Tensor, "L D"], threads: int, space: Float[Tensor, " size"]
+    queries: Float[Tensor, "heads n D"],
+    keys: Float[Tensor, "L D"],
+    weigh: Callable[..., Tensor],
+    threads: int,
+    space: Float[Tensor, " size"],
 ) -> Float[Tensor, "heads L"]:
     """Attention that each of L keys receives from the queries of the last n of their positions; logits go to `space`.
+
+    weigh: makes probabilities of logits, in place.
 
     The queries are cut into pieces, each the work of one thread from the product to the sum, so that its logits
     stay in that core's cache: with half of them in another's this takes 1.2 to 1.7 times as long on two cores.
@@ -133,7 +153,7 @@ def _causal_sums(
     torch.bmm(by_piece, keys.T.expand(pieces, dim, length), out=logits)
     visible = torch.arange(length - n + 1, length + 1, device=keys.device)
     _hide(logits.view(pieces, heads, own, length), visible.view(pieces, 1, own), n)
-    torch.softmax(logits, dim=-1, out=logits)
+    weigh(logits, out=logits)
     by_head = logits.view(pieces * heads, own, length)
     return (logits.new_ones(pieces * heads, 1, own) @ by_head).view(pieces, heads, length).sum(dim=0)
 

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 
-from echokv import causal, prefill
-from echokv.causal import causal_attention
+from echokv import Needs, causal, prefill, prefilling
+from echokv.causal import causal_attention, normalized_attention
 from tests.counting import cuda
 from tests.elsewhere import elsewhere, moved
 from tests.models import build, prompt
@@ -42,6 +43,52 @@ class OnGpu(Tensor):
     """A CPU's tensor that says it lies on a GPU."""
 
     is_cuda = True
+
+
+@pytest.mark.parametrize("length", [1, 2, 37, 700])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_attention_with_normalizers_is_that_without(length: int, dtype: torch.dtype) -> None:
+    parts = [part.to(dtype) for part in inputs(length)]
+    found, normalizers = normalized_attention(*parts, 0.3)
+    assert torch.equal(found, causal_attention(*parts, 0.3))
+    assert normalizers is not None
+    assert normalizers.dtype == dtype
+    query, key = parts[0][0].double(), parts[1][0].double()
+    for head in range(HEADS):
+        for last in range(0, length, 9):
+            logits = key[head // (HEADS // GROUPS), : last + 1] @ query[head, last] * 0.3
+            close(normalizers[head, last].double(), logits.exp().sum().log(), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_kernels_that_hand_out_no_normalizers_are_taken_as_they_are(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if dtype == torch.float64:
+        monkeypatch.setattr(torch, "_fused_sdp_choice", lambda *_, **__: SDPBackend.MATH.value)
+    parts = [part.to(dtype) for part in inputs(9)]
+    found, normalizers = normalized_attention(*parts, 0.3)
+    assert torch.equal(found, causal_attention(*parts, 0.3))
+    assert normalizers is None
+
+
+def test_column_sums_take_the_normalizers_of_the_prefills_own_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids = build("llama"), torch.tensor(prompt(40))
+    handed: list[Tensor] = []
+    ours = prefilling.column_sums
+
+    def noted(*parts: Any, normalizers: Tensor) -> Tensor:
+        handed.append(normalizers)
+        return ours(*parts, normalizers=normalizers)
+
+    monkeypatch.setattr(prefilling, "column_sums", noted)
+    one_pass = prefill(model, ids, Needs(column_sums=True))
+    assert all(part is not None for part in handed)
+    monkeypatch.setattr(prefilling, "column_sums", lambda *parts, normalizers: ours(*parts))
+    two_passes = prefill(model, ids, Needs(column_sums=True))
+    assert len(handed) == len(one_pass.column_sums()) == one_pass.layers
+    for found, expected in zip(one_pass.column_sums(), two_passes.column_sums(), strict=True):
+        close(found, expected)
 
 
 @pytest.mark.parametrize("length", [1, 2, 37])
