@@ -1,0 +1,106 @@
+"""DefensiveKV: a token counts by the most that any query paid it, for a mean hides what was needed once."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from baselines.ada import Ada
+from baselines.cake import CAKE
+from baselines.critical_snapkv import CriticalSnapKV
+from echokv.errors import UsageError
+from echokv.prefilling import Needs, Prefill
+from echokv.press import Scores
+from echokv.scores import pool, protect
+from echokv.selection import Keep, cut
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefensiveKV(Ada):
+    """Worst-case scores in CriticalKV's two stages, heads sharing by them (Feng et al., arXiv 2510.13334).
+
+    A token's score is the largest attention that a query of the last `window` pays to it, over the query heads of a KV
+    head too, each query's pooled by the mean of `kernel` neighbours and scaled back to its sum; none lies below the
+    head's mean of these. It is multiplied by the L1 norm of what the value adds to the output, as a share of all
+    heads' norms there. Before that, by mean attention alone, each head is sure of its best tokens short of the one at
+    which they hold the share `covered` of it. The best of all heads' other tokens fill the budget.
+
+    window_share: the window holds a part of `covered` by itself: what its queries pay to the window's own tokens
+        ("window"), or, as the public code computes it, to as many tokens before them ("official").
+    across: heads share the budget of their layer, or that of the model.
+    """
+
+    window: int = 32
+    kernel: int = 5
+    covered: float = 0.9
+    window_share: Literal["official", "window"] = "official"
+    across: Literal["layer", "model"] = "layer"
+    alpha: float | None = 0.0
+    rule: Literal["interpolate", "exact", "safeguard"] = "exact"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least("window", 1)
+        self.odd("kernel")
+        self.at_least("covered", 0.0)
+        self.at_most("covered", 1.0)
+        if self.across == "model" and self.part:
+            raise UsageError(f"{type(self).__name__}.alpha is {self.alpha}; across=model has no safeguard: set it to 0")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(window=self.window)
+
+    @property
+    def least_budget(self) -> int:
+        return self.window + 1
+
+    def scope(self, budget: int) -> int:
+        return budget
+
+    def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
+        assert budget is not None  # `scope` asks for it
+        watching, critical = CAKE(window=self.window), CriticalSnapKV(granularity=self.granularity)
+        heads = prefill.groups if self.granularity == "kv_head" else prefill.heads
+        scores = []
+        for layer in range(prefill.layers):
+            paid = watching.attention(prefill, layer)
+            norms = critical.output_norms(prefill, layer)[:, : paid.shape[-1]]
+            score = self.worst(paid.view(heads, -1, paid.shape[-1])) * norms / norms.sum(dim=0)
+            sure = self.sure(paid, heads, budget - self.window)
+            ranks = self.mean(paid, heads).sort(descending=True, stable=True).indices.sort().indices
+            scores.append(protect(score.masked_fill(ranks < sure[:, None], torch.inf), self.window))
+        return scores
+
+    def worst(self, paid: Float[Tensor, "heads rows n"]) -> Float[Tensor, "heads n"]:
+        """The most that any row pays to each token, at least their mean."""
+        pooled = pool(paid.flatten(0, 1), self.kernel, "avg").view_as(paid)
+        pooled = pooled * (paid.sum(dim=-1, keepdim=True) / pooled.sum(dim=-1, keepdim=True))
+        most = pooled.amax(dim=1)
+        return most.clamp(min=most.mean(dim=-1, keepdim=True))
+
+    def sure(self, paid: Float[Tensor, "H window n"], heads: int, most: int) -> Int[Tensor, " heads"]:
+        """How many of its tokens each head is sure of, by mean attention: `most` at most."""
+        mean = self.mean(paid, heads)
+        if self.window_share == "window":
+            share = 1 - paid.sum(dim=-1).mean()
+        else:
+            share = paid[..., -self.window :].sum(dim=-1).mean()
+        held = (mean / mean.sum(dim=-1, keepdim=True)).sort(descending=True).values.cumsum(dim=-1)
+        return (held < self.covered - share).sum(dim=-1).clamp(max=most)
+
+    @staticmethod
+    def mean(paid: Float[Tensor, "H window n"], heads: int) -> Float[Tensor, "heads n"]:
+        return paid.view(heads, -1, paid.shape[-1]).mean(dim=1)
+
+    def head_budgets(self, scores: Scores, budget: int, prefill: Prefill) -> Keep:
+        if self.across == "layer":
+            return super().head_budgets(scores, budget, prefill)
+        # All heads of the model as one row, so that of equal scores the lower layer's stays, then the lower head's.
+        row = torch.cat([layer.reshape(1, -1).to(scores[0].device) for layer in scores], dim=1)
+        heads = len(scores[0])
+        best = cut([row], [[[budget * heads * prefill.layers]]])[0].held(0)
+        kept: list[list[int]] = best.view(prefill.layers, heads, -1).sum(dim=-1).tolist()
+        return kept
