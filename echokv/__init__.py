@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from echokv.errors import UsageError
 
 if TYPE_CHECKING:
+    from echokv.codecs import Codec, Kivi
     from echokv.compressing import Compressed, compress
     from echokv.decoding import advance, decode, decode_rows
     from echokv.lookahead import EchoKV, Lookahead, Round
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
     from echokv.session import Session, Stretch
 
 __all__ = [
+    "Codec",
     "Compressed",
     "EchoKV",
+    "Kivi",
     "Lookahead",
     "Needs",
     "Prefill",
@@ -37,8 +40,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Codec": "codecs",
     "Compressed": "compressing",
     "EchoKV": "lookahead",
+    "Kivi": "codecs",
     "Lookahead": "lookahead",
     "Needs": "prefilling",
     "Prefill": "prefilling",

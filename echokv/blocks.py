@@ -2,7 +2,7 @@
 
 Both have their place in one preallocated buffer, so that a key is only copied when the room is used up, and one softmax
 covers all. Heads of like size form a bucket of their layer. A row that keeps the whole prompt reads the shared cache
-where it lies.
+where it lies; one that stores codes reads them back a layer at a time.
 """
 
 from typing import Protocol
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from echokv import scores
-from echokv.buckets import Units, gather, longer
+from echokv.buckets import Units, longer, padding, spread
 from echokv.scores import products
 from echokv.session import Session
 
@@ -66,25 +66,20 @@ class Block:
             self.layers.append(layer)
 
     def _fill(self, layer: Units, number: int, row: int, session: Session) -> None:
-        indices, full = session.selection.indices[number], (session.prefill.keys, session.prefill.values)
-        keys, values = (gather(part[number], indices) for part in full)
+        keys, values = session.kept(number)
         for bucket, at, some in layer.runs(row, self.heads):
             bucket.fill(at, keys[some, : bucket.longest], values[some, : bucket.longest], 0)
             if session.fed:
                 fed = (session.tail_keys[number], session.tail_values[number])
-                tail_keys, tail_values = (self._spread(part)[some] for part in fed)
+                tail_keys, tail_values = (spread(part, self.heads)[some] for part in fed)
                 bucket.fill(at, tail_keys, tail_values, bucket.longest)
-
-    def _spread(self, part: Float[Tensor, "... G n D"]) -> Float[Tensor, "... heads n D"]:
-        """Repeated for the heads that share a KV head, where each has a cache of its own."""
-        return part if self.heads == self.groups else part.repeat_interleave(self.heads // self.groups, dim=-3)
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Tensor, mask: Tensor
     ) -> Float[Tensor, "rows H D"]:
         dim = query.shape[-1]
         by_unit = query.reshape(self.count * self.heads, -1, dim)
-        key, value = (self._spread(part[:, :, None]).reshape(-1, dim) for part in (key, value))
+        key, value = (spread(part[:, :, None], self.heads).reshape(-1, dim) for part in (key, value))
         return self.layers[layer].attend(by_unit, key, value, scaling, column, mask).view(self.count, -1, dim)
 
     def tail(self, row: int, used: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -107,14 +102,18 @@ class Block:
             layer.keep({row: number for number, row in enumerate(rows)})
 
 
-class Whole:
-    """One row that keeps its whole prompt: of the shared cache nothing is copied, only the tail is its own."""
+class Alone:
+    """One row whose prompt lies elsewhere: only the tail is its own."""
 
     count = 1
 
     def __init__(self, session: Session, capacity: int) -> None:
         prefill = session.prefill
-        self.keys, self.values = prefill.keys, prefill.values
+        self.session, self.heads = session, session.selection.heads
+        self.padding = [
+            padding(kept, like) if min(kept) < max(kept) else None
+            for kept, like in zip(session.selection.kept, prefill.keys, strict=True)
+        ]
         shape = (1, prefill.groups, capacity, prefill.keys[0].shape[-1])
         self.tail_keys = [part.new_zeros(shape) for part in prefill.keys]
         self.tail_values = [part.new_zeros(shape) for part in prefill.values]
@@ -122,18 +121,26 @@ class Whole:
             self.tail_keys[layer][0, :, : len(session.fed)] = session.tail_keys[layer]
             self.tail_values[layer][0, :, : len(session.fed)] = session.tail_values[layer]
 
+    def prompt(self, layer: int) -> tuple[Float[Tensor, "heads n D"], Float[Tensor, "heads n D"]]:
+        """Keys and values of the prompt: read back from codes, this layer's alone."""
+        return self.session.kept(layer)
+
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Tensor, mask: Tensor
     ) -> Float[Tensor, "1 H D"]:
-        keys, values = self.tail_keys[layer], self.tail_values[layer]
-        keys.index_copy_(2, column, key[:, :, None])
-        values.index_copy_(2, column, value[:, :, None])
-        by_head = query.view(key.shape[1], -1, query.shape[-1])
-        tail = products(by_head, keys[0], scaling, mask.dtype) + mask
-        logits = products(by_head, self.keys[layer], scaling, mask.dtype)
+        tail_keys, tail_values = self.tail_keys[layer], self.tail_values[layer]
+        tail_keys.index_copy_(2, column, key[:, :, None])
+        tail_values.index_copy_(2, column, value[:, :, None])
+        by_head = query.view(self.heads, -1, query.shape[-1])
+        keys, values = self.prompt(layer)
+        logits = products(by_head, keys, scaling, mask.dtype)
+        if (beyond := self.padding[layer]) is not None:
+            logits += beyond
+        tail = products(by_head, spread(tail_keys[0], self.heads), scaling, mask.dtype) + mask
         weights = torch.softmax(torch.cat([logits, tail], dim=-1), dim=-1).to(values.dtype)
-        prompt, since = weights[..., : logits.shape[-1]], weights[..., logits.shape[-1] :]
-        return (torch.bmm(prompt, self.values[layer]) + torch.bmm(since, values[0])).view(1, -1, query.shape[-1])
+        own, since = weights[..., : logits.shape[-1]], weights[..., logits.shape[-1] :]
+        found = torch.bmm(own, values) + torch.bmm(since, spread(tail_values[0], self.heads))
+        return found.view(1, -1, query.shape[-1])
 
     def tail(self, row: int, used: int) -> tuple[list[Tensor], list[Tensor]]:
         keys, values = ([part[row, :, :used].clone() for part in some] for some in (self.tail_keys, self.tail_values))
@@ -147,30 +154,47 @@ class Whole:
         assert rows == [0]
 
 
+class Whole(Alone):
+    """One row that keeps its whole prompt: of the shared cache nothing is copied."""
+
+    def prompt(self, layer: int) -> tuple[Float[Tensor, "heads n D"], Float[Tensor, "heads n D"]]:
+        return self.session.prefill.keys[layer], self.session.prefill.values[layer]
+
+
 def caches(sessions: list[Session], capacity: int) -> tuple[list[Session], list[Cache]]:
     """The sessions, reordered so that the rows of a cache are neighbours, and their caches."""
-    if _takes_units(sessions[0].prefill.keys):
+    alone = [session for session in sessions if session.codec and not session.codec.fake]
+    made: list[Cache] = [Alone(session, capacity) for session in alone]
+    others = [session for session in sessions if session not in alone]
+    if others and _takes_units(others):
         from echokv.units import Ragged  # imports Triton
 
-        return list(sessions), [Ragged(sessions, capacity)]
-    whole = [session for session in sessions if _uncut(session)]
-    made: list[Cache] = [Whole(session, capacity) for session in whole]
+        return [*alone, *others], [*made, Ragged(others, capacity)]
+    whole = [session for session in others if _uncut(session)]
+    made += [Whole(session, capacity) for session in whole]
     forms: dict[int, list[Session]] = {}
     # Rows of like size are neighbours in their bucket, too: their queries need not be reordered.
-    for session in sorted(sessions, key=lambda one: max(map(max, one.selection.kept)).bit_length()):
+    for session in sorted(others, key=lambda one: max(map(max, one.selection.kept)).bit_length()):
         if session not in whole:
             forms.setdefault(session.selection.heads, []).append(session)
     made += [Block(some, capacity) for some in forms.values()]
-    return [*whole, *(session for some in forms.values() for session in some)], made
+    return [*alone, *whole, *(session for some in forms.values() for session in some)], made
 
 
-def _takes_units(keys: list[Tensor]) -> bool:
-    """Whether Triton's kernels take the heads of these rows as they are: on CUDA, where Triton runs."""
+def _takes_units(sessions: list[Session]) -> bool:
+    """Whether Triton's kernels take the heads of these rows as they are: on CUDA, where Triton runs.
+
+    Not those of a codec: the kernels read keys and values in the model's dtype from where they lie, and know nothing
+    of codes and scales.
+    """
+    if any(session.codec and not session.codec.fake for session in sessions):
+        return False
+    keys = sessions[0].prefill.keys
     kernels = scores.triton_kernels() if all(part.is_cuda for part in keys) else None
     return kernels is not None and all(map(kernels.fits, keys))
 
 
 def _uncut(session: Session) -> bool:
-    """Whether a selection keeps every entry of every KV head."""
+    """Whether a session reads every entry of every KV head as it is in the shared cache."""
     prefill = session.prefill
-    return all(kept == [prefill.length] * prefill.groups for kept in session.selection.kept)
+    return session.codec is None and all(kept == [prefill.length] * prefill.groups for kept in session.selection.kept)

@@ -28,6 +28,12 @@ def longer(part: Float[Tensor, "... n D"], room: int) -> Float[Tensor, "... n+ro
     return torch.cat([part, part.new_zeros(*part.shape[:-2], room, part.shape[-1])], dim=-2)
 
 
+def spread(part: Float[Tensor, "... G n D"], heads: int) -> Float[Tensor, "... heads n D"]:
+    """Repeated for the heads that share a KV head, where each has a cache of its own."""
+    groups = part.shape[-3]
+    return part if heads == groups else part.repeat_interleave(heads // groups, dim=-3)
+
+
 class Bucket:
     """Units of a layer that keep about equally many tokens; a unit is a head of a row, with a cache of its own.
 
@@ -40,7 +46,7 @@ class Bucket:
         self.heads, self.longest = heads, max(kept)
         shape = (len(units), self.longest + capacity, like.shape[-1])
         self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
-        self.padding = _padding(kept, like) if min(kept) < self.longest else None
+        self.padding = padding(kept, like) if min(kept) < self.longest else None
         self._place(units)
 
     def _place(self, units: list[int]) -> None:
@@ -91,7 +97,7 @@ class Bucket:
         self._place([staying[self.units[at] // self.heads] * self.heads + self.units[at] % self.heads for at in own])
 
 
-def _padding(kept: list[int], like: Tensor) -> Float[Tensor, "units 1 longest"]:
+def padding(kept: list[int], like: Tensor) -> Float[Tensor, "units 1 longest"]:
     """-inf for the entries of a unit that only longer units have."""
     beyond = torch.arange(max(kept), device=like.device) >= sent(kept, like.device)[:, None]
     zeros = torch.zeros(beyond.shape, dtype=accumulator(like.dtype), device=like.device)

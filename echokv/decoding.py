@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from echokv.codecs import Codec
 from echokv.errors import UsageError
 from echokv.prefilling import Prefill
 from echokv.rotary import check_reach
@@ -72,9 +73,12 @@ def alone(work: Ahead[Made]) -> Made:
         return made
 
 
-def decode(prefill: Prefill, selection: Selection, n: int) -> list[int]:
-    """The answer on a selected part of the cache, at most n tokens; a produced stop id is the last of them."""
-    return decode_rows([Session(prefill, selection)], n)[0]
+def decode(prefill: Prefill, selection: Selection, n: int, cache: Codec | None = None) -> list[int]:
+    """The answer on a selected part of the cache, at most n tokens; a produced stop id is the last of them.
+
+    cache: how that part is stored, such as Kivi(bits=2); None is as it is.
+    """
+    return decode_rows([Session(prefill, selection, codec=cache)], n)[0]
 
 
 def decode_rows(

@@ -89,7 +89,7 @@ class _Step:
         self.queries: list[Tensor] = []
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        session, prefill = self.session, self.session.prefill
+        session = self.session
         index = session.selection.indices[layer]
         tail_keys, tail_values = key[0], value[0]
         if session.fed:
@@ -99,8 +99,8 @@ class _Step:
         self.values.append(tail_values)
         self.queries.append(query[0].clone())
         heads, new = query.shape[1], query.shape[2]
-        keys = _joined(gather(prefill.keys[layer], index), tail_keys, heads)
-        values = _joined(gather(prefill.values[layer], index), tail_values, heads)
+        kept_keys, kept_values = session.kept(layer)
+        keys, values = _joined(kept_keys, tail_keys, heads), _joined(kept_values, tail_values, heads)
         seen = _seen(index.to(query.device), tail_keys.shape[1], new, heads)
         out = F.scaled_dot_product_attention(query, keys[None], values[None], attn_mask=seen[None], scale=scaling)
         return out.transpose(1, 2)

@@ -11,9 +11,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from echokv.buckets import gather
+from echokv.codecs import Codec
 from echokv.devices import sent
 from echokv.errors import UsageError
 from echokv.generation import BARE
+from echokv.packing import Entries, Packed, padded
 from echokv.prefilling import Prefill
 from echokv.selection import Selection
 
@@ -28,12 +31,20 @@ class Session:
 
     record: keep the queries of every token fed.
     bare: take the most probable token as it is, be it a stop id or one that `prefill.generation` changes.
+    codec: how the selected entries are stored; None is as they are. packed: so stored, per layer.
     fed: tokens fed so far, the first `given` of them from outside (`echokv.further.ask`).
     next_token: produced, not fed yet; at first that after the prompt.
     queries: per layer [H, len(fed), D] post-RoPE, if the session records.
     """
 
-    def __init__(self, prefill: Prefill, selection: Selection, record: bool = False, bare: bool = False) -> None:
+    def __init__(
+        self,
+        prefill: Prefill,
+        selection: Selection,
+        record: bool = False,
+        bare: bool = False,
+        codec: Codec | None = None,
+    ) -> None:
         if selection.length != prefill.length or len(selection.indices) != prefill.layers:
             raise UsageError(
                 f"the selection is of {selection.length} tokens and {len(selection.indices)} layers, the prefill "
@@ -42,6 +53,8 @@ class Session:
         self.prefill = prefill
         self.selection = selection
         self.record = record
+        self.codec = codec
+        self.packed = self._packed()
         self.generation = BARE if bare else prefill.generation
         self.min_new_tokens = 0 if bare else prefill.min_new_tokens
         self.fed: list[int] = []
@@ -66,6 +79,32 @@ class Session:
     def move(self, selection: Selection) -> None:
         """Swap the prompt part of the cache for another selection; what was fed stays."""
         self.selection = selection
+        self.packed = self._packed()
+
+    def _packed(self) -> list[Packed]:
+        """What is selected, quantised once."""
+        if self.codec is None:
+            return []
+        self.codec.check(self.prefill.keys[0].shape[-1])
+        made = []
+        for layer, (index, kept) in enumerate(zip(self.selection.indices, self.selection.kept, strict=True)):
+            full = (gather(part[layer], index) for part in (self.prefill.keys, self.prefill.values))
+            keys, values = (torch.cat([head[:n] for head, n in zip(part, kept, strict=True)]) for part in full)
+            made.append(self.codec.pack(Entries(keys, values, kept)))
+        return made
+
+    def kept(self, layer: int) -> tuple[Float[Tensor, "heads longest D"], Float[Tensor, "heads longest D"]]:
+        """The selected keys and values of a layer, as attention sees them; what lies behind a head's own is finite."""
+        if not self.packed:
+            index = self.selection.indices[layer]
+            return gather(self.prefill.keys[layer], index), gather(self.prefill.values[layer], index)
+        keys, values = self.packed[layer].unpack()
+        return padded(keys, self.selection.kept[layer]), padded(values, self.selection.kept[layer])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the keys and values stored of the prompt."""
+        return sum(one.bytes for one in self.packed) if self.packed else self.selection.bytes(self.prefill)
 
     def had(self) -> Int[Tensor, " L+fed"]:
         """The tokens of the prompt and those fed."""
@@ -99,8 +138,8 @@ class Session:
 
     def like(self, other: "Session") -> bool:
         """Whether both are in the same state: of one prompt and rule, the same kept and the same fed tokens."""
-        rules = (self.prefill, self.generation, self.min_new_tokens, self.given)
-        if rules != (other.prefill, other.generation, other.min_new_tokens, other.given):
+        rules = (self.prefill, self.codec, self.generation, self.min_new_tokens, self.given)
+        if rules != (other.prefill, other.codec, other.generation, other.min_new_tokens, other.given):
             return False
         if [*self.fed, self.next_token] != [*other.fed, other.next_token]:
             return False

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from echokv.buckets import gather, longer
+from echokv.buckets import longer
 from echokv.devices import sent
 from echokv.ragged import Layer, Unit
 from echokv.session import Session
@@ -59,8 +59,8 @@ class Ragged:
 def _units(session: Session, layer: int, row: int) -> Iterator[Unit]:
     prefill, kept = session.prefill, session.selection.kept[layer]
     parts = prefill.keys[layer], prefill.values[layer]
-    if kept != [prefill.length] * prefill.groups:
-        keys, values = (gather(part, session.selection.indices[layer]) for part in parts)
+    if session.codec or kept != [prefill.length] * prefill.groups:
+        keys, values = session.kept(layer)
     else:
         keys, values = parts
     count = prefill.heads // len(kept)

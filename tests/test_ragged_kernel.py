@@ -187,7 +187,7 @@ def test_launches_of_a_step_on_the_kernels(cuda: list[str], monkeypatch: pytest.
     pytest.importorskip("triton", reason=NO_TRITON)
     from echokv import ragged
 
-    monkeypatch.setattr(blocks, "_takes_units", lambda keys: True)
+    monkeypatch.setattr(blocks, "_takes_units", lambda sessions: True)
     for name in ("_attend", "_join"):
         monkeypatch.setattr(ragged, name, NotRun())
     launches, waits = of_32(monkeypatch, step_of_19)
@@ -203,6 +203,6 @@ if __name__ == "__main__":
 
     ragged.SPAN, decoding.ROOM = SPAN, 4
     plain = decoded()
-    blocks._takes_units = lambda keys: True  # type: ignore[assignment]
+    blocks._takes_units = lambda sessions: True  # type: ignore[assignment]
     results = {**dict(zip(CASES, map(attended, CASES), strict=True)), "rows": (plain, decoded())}
     torch.save([results[case] for case in [*CASES, "rows"]], sys.argv[1])
