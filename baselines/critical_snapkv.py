@@ -64,7 +64,8 @@ class CriticalSnapKV(SnapKV):
 
 def _output_norms(prefill: Prefill, layer: int) -> Float[Tensor, "H L"]:
     """Of every query head."""
-    project: Any = prefill.model.model.layers[layer].self_attn.o_proj.weight.detach()
+    block: Any = prefill.model.model.layers[prefill.places[layer]]
+    project = block.self_attn.o_proj.weight.detach()
     values = prefill.values[layer]
     values = values.to(accumulator(values.dtype))
     by_head = project.to(values.dtype).view(project.shape[0], prefill.heads, -1)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from echokv.prefilling import Needs, Prefill
 from echokv.press import Press
-from echokv.rotary import angles
 from echokv.scores import accumulator
 
 
@@ -45,7 +44,7 @@ class ExpectedAttention(Press):
         found = []
         for layer, (mean, covariance) in enumerate(prefill.query_moments(self.n_sink)):
             keys, values = (part[layer][:, self.n_sink :] for part in (prefill.keys, prefill.values))
-            turn = angles(prefill.model, ahead, keys).mean_turn()
+            turn = prefill.angles(layer, ahead).mean_turn(keys.shape[-1])
             shares = self.expected(mean @ turn.T, turn @ covariance @ turn.T, keys, prefill.scaling)
             shares = self.by_head(shares, prefill) / (len(shares) // len(keys) if self.granularity == "kv_head" else 1)
             norms = self.by_kv_head(values.to(shares.dtype).norm(dim=-1), prefill)

@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import Cache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from echokv.errors import UsageError
 from echokv.session import Session
+from echokv.sliding import Ring
 
 
 class EvictedLayer(DynamicLayer):  # type: ignore[misc]
@@ -64,14 +65,25 @@ def cache_of(session: Session) -> Cache:
             "generate, or a press that keeps equally many"
         )
     gone = prefill.end - kept[0][0]
-    layers = []
-    for layer in range(prefill.layers):
+    layers: dict[int, Any] = {}
+    for layer, place in enumerate(prefill.places):
         keys, values = prefill.keys[layer], prefill.values[layer]
         if fed:
             keys = torch.cat([keys, session.tail_keys[layer]], dim=1)
             values = torch.cat([values, session.tail_values[layer]], dim=1)
-        layers.append(EvictedLayer(keys[None], values[None], gone))
-    return Cache(layers=layers)
+        layers[place] = EvictedLayer(keys[None], values[None], gone)
+    sliding = sorted(set(range(len(layers) + len(session.rings))) - layers.keys())
+    layers |= {place: _sliding(ring, prefill.end + fed) for place, ring in zip(sliding, session.rings, strict=True)}
+    return Cache(layers=[layers[place] for place in sorted(layers)])
+
+
+def _sliding(ring: Ring, end: int) -> DynamicSlidingWindowLayer:
+    """Transformers' own layer, as if it had seen `end` tokens: it holds one token less than the window."""
+    layer = DynamicSlidingWindowLayer(ring.window)
+    keys, values = (part[None, :, max(0, part.shape[1] - ring.window + 1) :] for part in ring.ordered(end))
+    layer.lazy_initialization(keys, values)
+    layer.keys, layer.values, layer.cumulative_length = keys, values, end
+    return layer
 
 
 def arguments(session: Session, ids: Int[Tensor, " n"]) -> dict[str, Any]:

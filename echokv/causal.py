@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use_flash_attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from echokv.sliding import band, masked
+
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -29,16 +31,23 @@ def causal_attention(
     value: Float[Tensor, "1 G L D"],
     scaling: float,
     implementation: str = "sdpa",
+    window: int | None = None,
 ) -> Float[Tensor, "1 L H D"]:
     """Attention of every token to itself and those before it.
 
     implementation: "flash_attention_2" for the package flash-attn, which must be installed; torch's kernels otherwise.
+    window: how many tokens each sees, itself included; None is all. Torch's kernels take a window as a mask: of a
+        window's length of queries at a time, so that no mask is of L x L.
     """
+    length = query.shape[2]
+    if window is not None and window < length and implementation != FLASH_ATTN:
+        return torch.cat([_windowed(query, key, value, scaling, window, n) for n in range(0, length, window)], dim=1)
     if implementation == FLASH_ATTN:
         from flash_attn import flash_attn_func  # type: ignore[import-not-found]
 
         rows = (part.transpose(1, 2) for part in (query, key, value))
-        out: Tensor = flash_attn_func(*rows, softmax_scale=scaling, causal=True)
+        back = -1 if window is None else window - 1
+        out: Tensor = flash_attn_func(*rows, softmax_scale=scaling, causal=True, window_size=(back, 0))
         return out
     if not query.is_cuda:
         return _torch(query, key, value, scaling)
@@ -72,6 +81,17 @@ def normalized_attention(
     return out.transpose(1, 2), normalizers[0]
 
 
+def _windowed(query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int, first: int) -> Tensor:
+    """The attention of the queries of one window's length, from `first` on."""
+    since, some = max(0, first - window + 1), query[:, :, first : first + window]
+    end = first + some.shape[2]
+    seen = band(some.shape[2], first - since, window, query.device)
+    if not query.is_cuda:
+        return masked(some, key[:, :, since:end], value[:, :, since:end], scaling, seen)
+    with sdpa_kernel([BACKENDS["efficient"], BACKENDS["math"]], set_priority=True):
+        return masked(some, key[:, :, since:end], value[:, :, since:end], scaling, seen)
+
+
 def _torch(query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
     causal, grouped = query.shape[2] > 1, query.shape[1] != key.shape[1]
     out = F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scaling, enable_gqa=grouped)
@@ -90,11 +110,14 @@ def _on_cuda(query: Tensor, key: Tensor, value: Tensor) -> str:
 
 
 def kernel(model: Any) -> str:
-    """The kernel of this model's prefills: "flash_attention_2", "flash", "efficient", "math", or "cpu" for a CPU's."""
+    """The kernel of this model's prefills: "flash_attention_2", "flash", "efficient", "math", or "cpu" for a CPU's.
+
+    It is that of the layers which are evicted; a sliding window's is "efficient" or "math" where it is not flash-attn.
+    """
     implementation: str = model.config._attn_implementation
     if implementation == FLASH_ATTN:
         return implementation
-    weight = model.model.layers[0].self_attn.k_proj.weight
+    weight = next(model.parameters()).new_empty(0, dtype=model.dtype)
     if not weight.is_cuda:
         return "cpu"
     config = model.config

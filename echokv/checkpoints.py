@@ -11,7 +11,26 @@ from typing import Any
 
 from echokv.errors import UsageError
 
-KINDS = ("llama", "mistral", "qwen2", "qwen3")  # config.json's model_type
+# config.json's model_type: those held against transformers' own answers and the twin (tests/test_models.py).
+KINDS = (
+    "llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "phi3", "gemma3_text", "olmo", "olmo2", "olmo3",
+    "smollm3", "granite",
+)  # fmt: skip
+_TURNS = "its RoPE turns neighbouring pairs, where half a head apart is known"
+REFUSED = {
+    "gpt_oss": "its attention has sinks of its own, which are not computed here",
+    "gemma2": "its attention logits are softcapped, which is not computed here",
+    "gemma3": "it holds a vision model; use a text checkpoint, of type gemma3_text",
+    "cohere": _TURNS,
+    "cohere2": _TURNS,
+    "glm": _TURNS,
+    "glm4": _TURNS,
+    "stablelm": "its layers do not pass on what the model is called with, so that its attention cannot be reached",
+    "llama4_text": "its layers attend in chunks, and queries of layers without RoPE are scaled by their positions",
+    "deepseek_v2": "its attention stores latent vectors instead of keys and values",
+    "deepseek_v3": "its attention stores latent vectors instead of keys and values",
+}
+_MIXES = ("sliding_window_pattern", "max_window_layers")  # what tells which layers slide, where layer_types is missing
 INDEX = "model.safetensors.index.json"
 # What transformers reads of a folder besides weights and configuration; a folder has some of them.
 TOKENIZER = (
@@ -99,21 +118,34 @@ def refuse_unsupported(config: Mapping[str, Any]) -> None:
     config: what config.json holds, or a loaded configuration's `to_dict()`.
     """
     kind = config.get("model_type")
+    if kind in REFUSED:
+        raise UsageError(f"model type '{kind}' is not supported: {REFUSED[kind]}")
     if kind not in KINDS:
-        raise UsageError(f"model type '{kind}' is not supported: use a Llama, Mistral, Qwen2 or Qwen3 model")
-    _refuse_windows(config)
+        raise UsageError(f"model type '{kind}' is not supported: it is none of those tried, {', '.join(KINDS)}")
+    if config.get("attn_logit_softcapping") is not None:
+        raise UsageError("this model's attention logits are softcapped, which is not computed here: use another model")
+    if config.get("use_bidirectional_attention"):
+        raise UsageError("this model's tokens see those behind them too: eviction is of causal models; use another")
+    _refuse_layers(config)
     _refuse_heads(config)
 
 
-def _refuse_windows(config: Mapping[str, Any]) -> None:
-    kinds = set(config.get("layer_types") or []) - {"full_attention"}
-    # Qwen's files name the window that they do not use.
-    if not kinds and config.get("use_sliding_window", True) and config.get("sliding_window") is not None:
-        kinds = {"sliding_attention"}
-    if kinds:
+def _refuse_layers(config: Mapping[str, Any]) -> None:
+    """Raise UsageError for layers of an unknown kind, and where no layer has full attention."""
+    kinds = set(config.get("layer_types") or [])
+    if other := kinds - {"full_attention", "sliding_attention"}:
         raise UsageError(
-            f"this model has {', '.join(sorted(map(str, kinds)))} layers, which drop keys themselves; eviction is only "
-            "defined for full_attention layers: use a checkpoint without a sliding window"
+            f"this model has {', '.join(sorted(map(str, other)))} layers; known are full_attention layers, which are "
+            "evicted from, and sliding_attention layers, which drop keys themselves: use another model"
+        )
+    # Qwen's files name the window that they do not use; Mistral's and Phi's have one for all layers or none.
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    bounded = isinstance(window, int) and window < config.get("max_position_embeddings", window + 1)
+    mixed = kinds - {"sliding_attention"} or (not kinds and any(config.get(name) is not None for name in _MIXES))
+    if bounded and not mixed:
+        raise UsageError(
+            f"all layers of this model have a sliding window of {window} tokens and drop keys themselves, so that "
+            "nothing is left to evict: use a checkpoint with full_attention layers"
         )
 
 

@@ -41,14 +41,16 @@ class Compressed:
 
     @property
     def entries(self) -> list[int]:
-        """Stored (key, value) pairs of each row, summed over layers and KV heads."""
-        return [row.selection.entries + len(row.fed) * row.prefill.layers * row.prefill.groups for row in self.rows]
+        """Stored (key, value) pairs of each row, summed over layers and KV heads; of sliding layers their windows."""
+        return [
+            row.selection.entries + fed * row.prefill.layers * row.prefill.groups + row.prefill.beside(fed)
+            for row, fed in ((row, len(row.fed)) for row in self.rows)
+        ]
 
     @property
     def bytes(self) -> int:
         """Bytes of the keys and values stored for all rows."""
-        each = 2 * self.rows[0].prefill.keys[0].shape[-1] * self.rows[0].prefill.keys[0].element_size()
-        return sum(self.entries) * each
+        return sum(self.entries) * self.rows[0].prefill.entry_bytes
 
     def copy(self) -> "Compressed":
         """The same once more, to go on in another way; both share what is stored."""

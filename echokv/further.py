@@ -22,6 +22,7 @@ from echokv.rotary import check_reach
 from echokv.scores import attention_mass
 from echokv.selection import Selection
 from echokv.session import Session
+from echokv.sliding import Ring
 
 One = TypeVar("One", bound=Session)
 PIECE = 512  # tokens fed at a time, so that no matrix of logits has more rows
@@ -43,7 +44,7 @@ def feed(session: Session, tokens: Sequence[int]) -> Float[Tensor, " V"]:
         positions = torch.arange(start + first, start + first + some.shape[1], device=some.device)
         step = _Step(session)
         logits = forward(model, some, positions[None], step)
-        session.tail_keys, session.tail_values = step.keys, step.values
+        session.tail_keys, session.tail_values, session.rings = step.keys, step.values, step.rings
         session.fed += some[0].tolist()
         if session.record:
             session.add_queries(step.queries)
@@ -87,6 +88,7 @@ class _Step:
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self.queries: list[Tensor] = []
+        self.rings: list[Ring] = []
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         session = self.session
@@ -104,6 +106,11 @@ class _Step:
         seen = _seen(index.to(query.device), tail_keys.shape[1], new, heads)
         out = F.scaled_dot_product_attention(query, keys[None], values[None], attn_mask=seen[None], scale=scaling)
         return out.transpose(1, 2)
+
+    def slide(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, _window: int) -> Tensor:
+        ring, end = self.session.rings[layer], self.session.prefill.end + len(self.session.fed)
+        self.rings.append(ring.extended(key[0], value[0], end))
+        return ring.attend(query, key, value, scaling, end)
 
 
 def _joined(
@@ -197,6 +204,7 @@ def merged(session: Session, needs: Needs, logits: Float[Tensor, " V"], name: st
         ids=session.had(),
         length=keys[0].shape[1],
         moments={},
+        rings=session.rings,
     )
 
 

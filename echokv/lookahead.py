@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import ClassVar, Literal
 
 import torch
@@ -162,10 +163,12 @@ class Lookahead(Press):
         anchors = min(self.anchors, prefill.length)
         sources = range(prefill.end - anchors, prefill.end)
         found: list[Tensor] = []
-        for some in runs(prefill.keys, prefill.layers):
-            last = joined([prefill.last_queries(layer, anchors) for layer in some])
-            turned = [prefill.rotate(last[:, i], source, positions) for i, source in enumerate(sources)]
-            found += torch.cat(turned, dim=1).view(len(some), prefill.heads, -1, last.shape[-1])
+        for device in runs(prefill.keys, prefill.layers):
+            for _, alike in groupby(device, key=prefill.turns):
+                some = list(alike)
+                last = joined([prefill.last_queries(layer, anchors) for layer in some])
+                turned = [prefill.rotate(some[0], last[:, i], source, positions) for i, source in enumerate(sources)]
+                found += torch.cat(turned, dim=1).view(len(some), prefill.heads, -1, last.shape[-1])
         return found
 
     def rescore(self, done: Round, prefill: Prefill) -> Scores | Ahead[Scores]:

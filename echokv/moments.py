@@ -1,12 +1,11 @@
 """Mean and covariance of a prompt's queries before RoPE."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from echokv.rotary import angles
+from echokv.rotary import Angles
 from echokv.scores import accumulator
 
 ROWS = 1 << 22  # numbers of one head's queries at a time
@@ -19,12 +18,11 @@ class Moments(NamedTuple):
     covariance: Float[Tensor, "H D D"]
 
 
-def moments(model: Any, queries: Float[Tensor, "H L D"], skip: int) -> Moments:
+def moments(turned: Angles, queries: Float[Tensor, "H L D"], skip: int) -> Moments:
     """Moments of the queries at positions `skip` to L - 1 of one layer, given post-RoPE (Devoto et al.,
-    arXiv 2510.00636, section 3). Without any such position they are 0."""
+    arXiv 2510.00636, section 3). turned: the angles of those positions. Without any such position they are 0."""
     heads, length, dim = queries.shape
     dtype = accumulator(queries.dtype)
-    turned = angles(model, torch.arange(skip, max(skip, length)), queries)
     mean = queries.new_zeros(heads, dim, dtype=dtype)
     covariance = queries.new_zeros(heads, dim, dim, dtype=dtype)
     at_once = max(1, ROWS // (max(1, length) * dim))

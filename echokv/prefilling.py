@@ -10,14 +10,16 @@ from torch import Tensor
 
 from echokv.attention import forward
 from echokv.causal import causal_attention, normalized_attention
+from echokv.checkpoints import refuse_unsupported
 from echokv.devices import now
 from echokv.errors import UsageError
 from echokv.generation import BARE, Generation
 from echokv.inputs import prompts
 from echokv.moments import Moments, moments
-from echokv.rotary import angles, rope_type
+from echokv.rotary import Angles, angles, rope_type, rotates
 from echokv.scores import accumulator, column_sums
 from echokv.shared import Shared
+from echokv.sliding import Ring
 
 Made = TypeVar("Made")
 
@@ -44,6 +46,8 @@ class Needs:
 class Prefill:
     """What a full forward pass over a prompt of L tokens leaves; read-only, shared by all policies.
 
+    Layers are those with full attention, which policies evict from, numbered among themselves.
+
     keys, values: per layer [G, L, D], keys post-RoPE.
     queries: per layer [H, w, D], post-RoPE, of the last w = min(needs.window, L) tokens.
     sums: per layer [H, L] of `column_sums`, or None if it was not asked for.
@@ -53,6 +57,8 @@ class Prefill:
     ids: [L], the prompt; with what was evicted since, where a cache goes on (`echokv.further`).
     stop_ids: tokens that end an answer; none of them may be one of its first `min_new_tokens` tokens.
     generation: how an answer's logits are changed before the most probable token is taken.
+    places: of each layer, which of all the model's layers it is.
+    rings: what each sliding layer stores, which drops its keys itself.
     shared: what policies that are at work side by side have computed of it for one another.
     """
 
@@ -71,6 +77,8 @@ class Prefill:
     sums_seconds: float = 0.0
     moments: dict[int, list[Moments]] = field(default_factory=dict)
     moments_seconds: float = 0.0
+    places: tuple[int, ...] = ()
+    rings: list[Ring] = field(default_factory=list)
     shared: Shared = field(default_factory=Shared, init=False, repr=False)
 
     @property
@@ -91,6 +99,15 @@ class Prefill:
     def heads(self) -> int:
         """H, the number of query heads."""
         return self.queries[0].shape[0]
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of one token's key and value in one KV head of one layer."""
+        return 2 * self.keys[0].shape[-1] * self.keys[0].element_size()
+
+    def beside(self, more: int = 0) -> int:
+        """Entries that the sliding layers store once so many more tokens have been fed, whatever is evicted."""
+        return sum(ring.keys.shape[0] * min(ring.window, self.end + more) for ring in self.rings)
 
     def last_queries(self, layer: int, n: int) -> Float[Tensor, "H n D"]:
         """Post-RoPE queries of the last n prompt tokens. Raises UsageError if fewer were recorded."""
@@ -121,22 +138,34 @@ class Prefill:
         """What `make` computes of this prefill, once for all policies that are at work on it and use the same key."""
         return self.shared.get(key, make, self.logits.device)
 
-    def rotate(self, queries: Float[Tensor, "H D"], source: int, targets: Int[Tensor, " n"]) -> Float[Tensor, "H n D"]:
+    def turns(self, layer: int) -> bool:
+        """Whether a layer has RoPE."""
+        return rotates(self.model.config, self.places[layer])
+
+    def angles(self, layer: int, positions: Int[Tensor, " n"]) -> Angles:
+        """By how much a layer turns queries and keys of some positions, by the model's own RoPE; maybe not at all."""
+        return angles(self.model, self.places[layer], positions, self.keys[layer])
+
+    def rotate(
+        self, layer: int, queries: Float[Tensor, "heads D"], source: int, targets: Int[Tensor, " n"]
+    ) -> Float[Tensor, "heads n D"]:
         """Move post-RoPE queries from position `source` to each of `targets` (EchoKV, section 4.1, Eq. 2).
 
-        The rotations are the model's own (`echokv.rotary`).
+        In a layer without RoPE they are the same at every position.
         """
-        content = angles(self.model, torch.tensor([source]), queries).back(queries.to(accumulator(queries.dtype)))
-        rotated = angles(self.model, targets, queries).turn(content[:, None])
-        return rotated.to(queries.dtype)
+        exact = queries.to(accumulator(queries.dtype))
+        content = self.angles(layer, torch.tensor([source])).back(exact)[:, None].expand(-1, len(targets), -1)
+        return self.angles(layer, targets).turn(content).to(queries.dtype)
 
 
 class _Capture:
-    """Full causal attention that keeps each layer's keys, values and whatever `needs` names."""
+    """Causal attention that keeps each layer's keys, values and whatever `needs` names, of sliding layers a window."""
 
     def __init__(self, needs: Needs, model: Any) -> None:
         self.needs = needs
         self.model = model
+        self.places: list[int] = []
+        self.rings: list[Ring] = []
         self.implementation: str = model.config._attn_implementation
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
@@ -147,8 +176,8 @@ class _Capture:
         self.sums_seconds = self.moments_seconds = 0.0
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        assert layer == len(self.keys)
         self.scaling = scaling
+        self.places.append(len(self.places) + len(self.rings))
         key, value = key.contiguous(), value.contiguous()
         self.keys.append(key[0])
         self.values.append(value[0])
@@ -158,7 +187,8 @@ class _Capture:
         if self.moments:
             begun = now(query.device)
             for skip, found in self.moments.items():
-                found.append(moments(self.model, query[0], skip))
+                turned = angles(self.model, self.places[layer], torch.arange(skip, max(skip, length)), query)
+                found.append(moments(turned, query[0], skip))
             self.moments_seconds += now(query.device) - begun
         if not self.needs.column_sums:
             return causal_attention(query, key, value, scaling, self.implementation)
@@ -168,28 +198,21 @@ class _Capture:
         self.sums_seconds += now(query.device) - begun
         return out
 
+    def slide(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int) -> Tensor:
+        self.rings.append(Ring.of(key[0], value[0], window, key.shape[2]))
+        return causal_attention(query, key.contiguous(), value.contiguous(), scaling, self.implementation, window)
+
 
 def refuse_model(config: Any) -> None:
-    """Raise UsageError for a model whose layers drop keys themselves or that is of an unknown architecture.
+    """Raise UsageError for a model of a kind that is not known here, or without layers to evict from.
 
     So too for a RoPE of which one long row of a batch changes the frequencies of all.
     """
-    if config.model_type not in ("llama", "mistral", "qwen2", "qwen3"):
-        raise UsageError(
-            f"model type '{config.model_type}' is not supported: use a Llama, Mistral, Qwen2 or Qwen3 model"
-        )
-    if rope_type(config) == "longrope":
+    refuse_unsupported(config.to_dict())
+    if "longrope" in rope_type(config):
         raise UsageError(
             "this model's RoPE is 'longrope', whose frequencies depend on the longest sequence that is fed: rows could "
             "not be decoded together; use a checkpoint with another rope_type"
-        )
-    kinds = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
-    if not kinds and getattr(config, "sliding_window", None) is not None:
-        kinds = {"sliding_attention"}
-    if kinds:
-        raise UsageError(
-            f"this model has {', '.join(sorted(kinds))} layers, which drop keys themselves; eviction is only "
-            "defined for full_attention layers: use a checkpoint without a sliding window"
         )
 
 
@@ -203,7 +226,7 @@ def prefill(
 ) -> Prefill:
     """Run the prompt through the model once, with complete attention.
 
-    model: a loaded transformers Llama, Mistral, Qwen2 or Qwen3 causal language model. Its attention kernel is
+    model: a loaded transformers causal language model of one of `echokv.checkpoints.KINDS`. Its attention kernel is
         used ("flash_attention_2", or else scaled_dot_product_attention) and its settings are left as they were.
     input_ids: token ids [L] or [1, L], or what a tokenizer returned; one prompt.
     needs: what to record; `press.needs`, or the union of several.
@@ -212,7 +235,7 @@ def prefill(
         by default they are taken as they are.
 
     Raises UsageError for an empty prompt, more than one prompt, a prompt longer than the model's positions,
-    a model with other than full-attention layers, or activations that overflow.
+    a model that is not supported, or activations that overflow.
     """
     refuse_model(model.config)
     given = prompts(input_ids)
@@ -244,4 +267,6 @@ def prefill(
         sums_seconds=capture.sums_seconds,
         moments=capture.moments,
         moments_seconds=capture.moments_seconds,
+        places=tuple(capture.places),
+        rings=capture.rings,
     )

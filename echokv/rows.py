@@ -13,6 +13,7 @@ from echokv.devices import sent
 from echokv.generation import BARE, Generation, Ruled
 from echokv.scores import accumulator
 from echokv.session import Session
+from echokv.sliding import Rings
 
 Step = Callable[[], tuple[Float[Tensor, "rows V"], Int[Tensor, " rows"]]]
 
@@ -44,6 +45,7 @@ class Rows:
         shape = (len(fed), first.heads, room, first.keys[0].shape[-1])
         asked = any(session.record for session in sessions)
         self.queries = [part.new_zeros(shape) for part in first.keys] if asked else []
+        self.rings = Rings([s.rings for s in self.sessions], [end for (end,) in ends], room)
         self._finished: dict[int, int] = {}  # places of rows that are over, and after how many steps they were
         self._record = record
         self._repeat: Step | None = None
@@ -90,6 +92,11 @@ class Rows:
             parts.append(cache.attend(layer, query[own], key[own], value[own], scaling, column[own], mask[own]))
         return torch.cat(parts)[:, None]
 
+    def slide(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, _window: int) -> Tensor:
+        positions = self.positions[:, 0].to(query.device)
+        query, key, value = query[:, :, 0], key[:, :, 0], value[:, :, 0]
+        return self.rings.attend(layer, query, key, value, scaling, positions, self.mask.dtype)[:, None]
+
     def follow(self) -> None:
         """After a step whose tokens the sessions have noted: what they want to be fed next."""
         self.tokens.copy_(sent([[session.next_token] for session in self.sessions], self.tokens.device))
@@ -114,6 +121,7 @@ class Rows:
             self._close()
         for cache in self.caches:
             cache.grow(self.room)
+        self.rings.grow(self.room)
         self.queries = [longer(part, self.room) for part in self.queries]
         self.capacity += self.room
         self.room *= 2
@@ -141,6 +149,7 @@ class Rows:
             for row in set(rows) & leaving.keys():
                 session = self.sessions[row]
                 session.tail_keys, session.tail_values = cache.tail(row - rows.start, len(session.fed))
+                session.rings = self.rings.of(row, session.prefill.end + len(session.fed))
                 if session.record:
                     session.add_queries([part[row, :, : leaving[row]].clone() for part in self.queries])
             kept = [row for row in rows if row not in leaving]
@@ -154,5 +163,6 @@ class Rows:
         index = torch.tensor(staying, dtype=torch.long)
         self.queries = [part[sent(index, part.device)] for part in self.queries]
         index = sent(index, self.column.device)
+        self.rings.keep(index)
         self.tokens, self.positions, self.column = (part[index] for part in (self.tokens, self.positions, self.column))
         self._changed()

@@ -49,12 +49,12 @@ class Selection:
 
     @property
     def entries(self) -> int:
-        """Stored (key, value) pairs, summed over layers and heads."""
+        """Stored (key, value) pairs of the prompt, summed over layers and heads; see `Prefill.beside` for others."""
         return sum(map(sum, self.kept))
 
     def bytes(self, prefill: Prefill) -> int:
-        """Bytes of the keys and values stored for this selection of a prefill."""
-        return self.entries * 2 * prefill.keys[0].shape[-1] * prefill.keys[0].element_size()
+        """Bytes of the keys and values stored for this selection of a prefill, those of sliding layers included."""
+        return (self.entries + prefill.beside()) * prefill.entry_bytes
 
     def held(self, layer: int) -> Bool[Tensor, "heads L"]:
         """Which tokens each head of a layer keeps."""

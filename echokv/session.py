@@ -63,6 +63,7 @@ class Session:
         self.queries: list[Float[Tensor, "H fed D"]] = []
         self.tail_keys: list[Float[Tensor, "G fed D"]] = []
         self.tail_values: list[Float[Tensor, "G fed D"]] = []
+        self.rings = prefill.rings  # of the sliding layers, after what was fed
         self._returned = 0
 
     def _choose(self, logits: Float[Tensor, " V"]) -> int:
@@ -147,7 +148,8 @@ class Session:
         return all(one.shape == two.shape and torch.equal(one, two.to(one.device)) for one, two in pairs)
 
     def _tensors(self) -> list[Tensor]:
-        return [*self.selection.indices, *self.tail_keys, *self.tail_values]
+        rings = [part for ring in self.rings for part in (ring.keys, ring.values)]
+        return [*self.selection.indices, *self.tail_keys, *self.tail_values, *rings]
 
     def repeat(self, other: "Session") -> None:
         """Take over what was fed to a session that had been in the same state."""
@@ -155,7 +157,7 @@ class Session:
         if self.record:
             self.add_queries([part[:, part.shape[1] - new :] for part in other.queries])
         self.fed, self.next_token = list(other.fed), other.next_token
-        self.tail_keys, self.tail_values = other.tail_keys, other.tail_values
+        self.tail_keys, self.tail_values, self.rings = other.tail_keys, other.tail_values, other.rings
 
 
 @dataclass

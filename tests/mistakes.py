@@ -160,7 +160,7 @@ MODELS = [
     model("weights as a pickle only", "safetensors", only_a_pickle),
     model("weights cut short", "cannot load a model from", damaged),
     model("an architecture of no name", "model type 'marvel' is not supported", copied({"model_type": "marvel"})),
-    model("a sliding window", "sliding_attention", copied({**MISTRAL, "sliding_window": 64})),
+    model("a sliding window", "so that nothing is left to evict", copied({**MISTRAL, "sliding_window": 64})),
     model(
         "a model of 600 positions",
         "exceeds the model's 600 positions: lower model.prompt_limit",

@@ -168,7 +168,7 @@ def test_queries_rotate_as_in_the_model(name: str) -> None:
     for layer, raw in enumerate(whole.raw):
         last = raw[:, LENGTH - 1 : LENGTH]
         close(p.last_queries(layer, 1), rotate(tiny(name), last, [LENGTH - 1]))
-        moved = p.rotate(p.last_queries(layer, 1)[:, 0], LENGTH - 1, torch.tensor(targets))
+        moved = p.rotate(layer, p.last_queries(layer, 1)[:, 0], LENGTH - 1, torch.tensor(targets))
         # Cosines and sines are float32 in every dtype, so undoing one rotation costs 1e-7.
         close(moved, rotate(tiny(name), last.expand(-1, 3, -1), targets), 1e-6)
 

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from echokv import UsageError, load_model, load_tokenizer
-from echokv.checkpoints import added, refuse_unsupported
+from echokv.checkpoints import KINDS, added, refuse_unsupported
 from eval.console.errors import UserError
 from eval.inputs.truncation import encode
 
@@ -78,8 +78,13 @@ def test_weights_that_the_model_lacks_are_named(
         ({"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": None}, "hidden size of 32 among 3 heads"),
         ({"head_dim": 7}, "heads of size 7"),
         ({"model_type": "marvel"}, "model type 'marvel' is not supported"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention layers"),
-        ({"sliding_window": 64}, "sliding_attention layers"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "this model has linear_attention layers; known are"),
+        (
+            {"sliding_window": 64},
+            "all layers of this model have a sliding window of 64 tokens and drop keys themselves",
+        ),
+        ({"attn_logit_softcapping": 50.0}, "attention logits are softcapped, which is not computed here"),
+        ({"use_bidirectional_attention": True}, "this model's tokens see those behind them too"),
         ({"quantization_config": {"quant_method": "nonsense"}}, "is quantised by 'nonsense'"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "GPTQ"),
         ({"quantization_config": {"load_in_4bit": True}}, "bitsandbytes"),
@@ -111,8 +116,18 @@ def test_qwen_names_a_window_that_it_does_not_use() -> None:
     """As Qwen2.5's own config.json does."""
     config = {"model_type": "qwen2", "sliding_window": 131072, "max_window_layers": 28, "num_hidden_layers": 28}
     refuse_unsupported(config | {"use_sliding_window": False})
-    with pytest.raises(UsageError, match="sliding_attention layers"):
-        refuse_unsupported(config | {"use_sliding_window": True})
+    refuse_unsupported(config | {"use_sliding_window": True})  # of layers from the 28th on, of which there is none
+
+
+def test_a_window_of_all_layers_leaves_nothing_to_evict() -> None:
+    """Unless it is no shorter than the model's positions; files may tell it by layer or for all layers."""
+    config = {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 64}
+    all_layers = config | {"layer_types": ["sliding_attention"] * 4}
+    for refused_one in (all_layers, {"model_type": "mistral", "sliding_window": 64}):
+        with pytest.raises(UsageError, match="sliding window of 64 tokens and drop keys themselves, so that nothing"):
+            refuse_unsupported(refused_one | {"max_position_embeddings": 65})
+        refuse_unsupported(refused_one | {"max_position_embeddings": 64})
+    refuse_unsupported({"model_type": "gemma3_text", "sliding_window": 64, "sliding_window_pattern": 6})
 
 
 def test_what_a_folder_lacks_is_named(folder: Path) -> None:
@@ -200,6 +215,6 @@ def test_an_unsupported_kind_is_told_before_torch_is_imported(folder: Path) -> N
     command = [sys.executable, "-c", REFUSED_EARLY, str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        "model type 'mamba' is not supported: use a Llama, Mistral, Qwen2 or Qwen3 model",
+        f"model type 'mamba' is not supported: it is none of those tried, {', '.join(KINDS)}",
         "False False",
     ]

@@ -185,7 +185,7 @@ def test_a_lookahead_after_evictions_is_at_the_right_positions() -> None:
     assert (p.length, p.end) == (BUDGET + ANSWER + MORE, LENGTH + ANSWER + MORE)
     # The first proposal of the last query is itself moved by one.
     source, query = p.end - 1, p.last_queries(0, 1)[:, 0]
-    close(press.proposals(p)[0][:, 0], p.rotate(query, source, torch.tensor([p.end]))[:, 0])
+    close(press.proposals(p)[0][:, 0], p.rotate(0, query, source, torch.tensor([p.end]))[:, 0])
     (session,) = [Session(p, press.rounds(p)[0].workspace, record=True)]
     advance(Stretch(session, 1))
     close(session.queries[0], press.rounds(p)[0].queries[0][:, :1])

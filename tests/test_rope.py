@@ -1,6 +1,5 @@
 """RoPE whose frequencies depend on how long a sequence is: what two sessions could differ by is refused."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,6 +66,7 @@ def test_steps_of_a_dynamic_rope_are_not_recorded() -> None:
 
 
 def test_longrope_is_refused() -> None:
-    config = SimpleNamespace(model_type="llama", rope_parameters={"rope_type": "longrope"})
+    config = LlamaConfig()
+    config.rope_parameters = {"rope_type": "longrope"}
     with pytest.raises(UsageError, match="RoPE is 'longrope', whose frequencies depend on the longest sequence"):
         refuse_model(config)

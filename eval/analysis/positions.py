@@ -95,7 +95,7 @@ def moved(filled: Prefill, layer: int, queries: Float[Tensor, "H n D"], step: in
     def there(index: int) -> Float[Tensor, "H D"]:
         """Content of lookahead query `index` (from 0; -1 is the last prompt query) at the target position."""
         query = filled.last_queries(layer, 1)[:, 0] if index < 0 else queries[:, index]
-        return filled.rotate(query, filled.length + index, target)[:, 0]
+        return filled.rotate(layer, query, filled.length + index, target)[:, 0]
 
     prompt, first, second = there(-1), there(0), there(1)
     return {

@@ -112,7 +112,8 @@ def _chosen(tasks: Sequence[Task], model: Any) -> list[_Row]:
 def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
     encoded, filled, selection = row.task.asked.encoded, row.filled, row.selection
     # A question that comes after the eviction is stored whole, in every head that keeps entries of its own.
-    entries = selection.entries + len(row.task.asked.question) * filled.layers * selection.heads
+    asked = len(row.task.asked.question)
+    entries = selection.entries + asked * filled.layers * selection.heads + filled.beside(asked)
     # Column sums are made during the prefill, and are a cost of the methods that choose by them.
     users = sum(cell.press.needs.column_sums for cell in row.task.cells)
     sums = row.filled.sums_seconds / users if row.cell.press.needs.column_sums else 0.0
@@ -122,7 +123,7 @@ def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
         "control_tokens": encoded.control_tokens,
         "prefill_seconds": round(row.filling.seconds - row.filled.sums_seconds, 4),
         "entries": entries,
-        "bytes": selection.bytes(filled) // selection.entries * entries,
+        "bytes": entries * filled.entry_bytes,
         "ties": row.selection.ties,
         "lookahead_tokens": row.choice.ahead,
         "selection_seconds": round(row.choice.seconds / len(row.choice.selections) + sums, 4),
