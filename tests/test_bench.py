@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -22,6 +23,8 @@ from eval.inputs import subsets
 from eval.planning.plan import Cell
 from eval.planning.policies import Given
 from eval.planning.settings import Model
+from eval.scoring.rows import check_row
+from scripts import bench_report
 from scripts.benchmarks import against_kvpress, shares
 from scripts.benchmarks.bench import Bench, load
 from scripts.benchmarks.grid import stand_in
@@ -242,3 +245,9 @@ def test_a_prompt_beyond_the_model(tiny_folder: Path) -> None:
 def test_a_random_model_needs_a_shape(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="give a folder with its config"):
         load(Model(name=str(tmp_path), dtype="float32", device="cpu"), random=True)
+
+
+@pytest.mark.parametrize("subset", subsets.ENGLISH)
+def test_answers_made_up_to_time_the_report_suit_their_metrics(subset: str) -> None:
+    answer = bench_report._answer(subset, 0, "echokv", 128, random.Random(0))
+    check_row(answer, subsets.load(subset))
