@@ -128,6 +128,7 @@ def refuse_unsupported(config: Mapping[str, Any]) -> None:
         raise UsageError("this model's tokens see those behind them too: eviction is of causal models; use another")
     _refuse_layers(config)
     _refuse_heads(config)
+    _refuse_rope(config)
 
 
 def _refuse_layers(config: Mapping[str, Any]) -> None:
@@ -160,6 +161,18 @@ def _refuse_heads(config: Mapping[str, Any]) -> None:
         raise UsageError(f"config.json divides a hidden size of {hidden} among {heads} heads: that leaves a rest")
     if isinstance(dim, int) and (dim < 2 or dim % 2):
         raise UsageError(f"config.json has heads of size {dim}: rotary positions turn pairs, so it must be even")
+
+
+def _refuse_rope(config: Mapping[str, Any]) -> None:
+    """Raise UsageError for a RoPE of which one long row of a batch changes the frequencies of all."""
+    known = [config.get(name) for name in ("rope_parameters", "rope_scaling")]
+    own = [one for one in known if isinstance(one, Mapping)]
+    own += [one for some in own for one in some.values() if isinstance(one, Mapping)]  # by kind of layer
+    if any(one.get("rope_type", one.get("type")) in ("longrope", "su") for one in own):
+        raise UsageError(
+            "this model's RoPE is 'longrope', whose frequencies depend on the longest sequence that is fed: rows could "
+            "not be decoded together; use a checkpoint with another rope_type"
+        )
 
 
 def refuse_incomplete(name: str, found: Mapping[str, Any]) -> None:

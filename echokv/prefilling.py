@@ -16,7 +16,7 @@ from echokv.errors import UsageError
 from echokv.generation import BARE, Generation
 from echokv.inputs import prompts
 from echokv.moments import Moments, moments
-from echokv.rotary import Angles, angles, rope_type, rotates
+from echokv.rotary import Angles, angles, rotates
 from echokv.scores import accumulator, column_sums
 from echokv.shared import Shared
 from echokv.sliding import Ring
@@ -203,19 +203,6 @@ class _Capture:
         return causal_attention(query, key.contiguous(), value.contiguous(), scaling, self.implementation, window)
 
 
-def refuse_model(config: Any) -> None:
-    """Raise UsageError for a model of a kind that is not known here, or without layers to evict from.
-
-    So too for a RoPE of which one long row of a batch changes the frequencies of all.
-    """
-    refuse_unsupported(config.to_dict())
-    if "longrope" in rope_type(config):
-        raise UsageError(
-            "this model's RoPE is 'longrope', whose frequencies depend on the longest sequence that is fed: rows could "
-            "not be decoded together; use a checkpoint with another rope_type"
-        )
-
-
 def prefill(
     model: Any,
     input_ids: Any,
@@ -237,7 +224,7 @@ def prefill(
     Raises UsageError for an empty prompt, more than one prompt, a prompt longer than the model's positions,
     a model that is not supported, or activations that overflow.
     """
-    refuse_model(model.config)
+    refuse_unsupported(model.config.to_dict())
     given = prompts(input_ids)
     if len(given) != 1:
         raise UsageError(f"{len(given)} prompts given: a prefill takes one")

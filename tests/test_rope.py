@@ -8,8 +8,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from baselines.full import FullKV
 from echokv import EchoKV, Prefill, UsageError, decode, prefill
+from echokv.checkpoints import refuse_unsupported
 from echokv.graphs import check_graphs
-from echokv.prefilling import refuse_model
 from tests.models import VOCAB, prompt, randomise
 
 POSITIONS = 64
@@ -65,8 +65,15 @@ def test_steps_of_a_dynamic_rope_are_not_recorded() -> None:
         check_graphs(dynamic())
 
 
-def test_longrope_is_refused() -> None:
-    config = LlamaConfig()
-    config.rope_parameters = {"rope_type": "longrope"}
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_parameters": {"rope_type": "longrope"}},
+        {"rope_scaling": {"type": "su"}},
+        {"rope_parameters": {"full_attention": {"rope_type": "longrope"}}},
+    ],
+)
+def test_longrope_is_refused(rope: dict[str, Any]) -> None:
+    """From config.json, in the forms that it has had."""
     with pytest.raises(UsageError, match="RoPE is 'longrope', whose frequencies depend on the longest sequence"):
-        refuse_model(config)
+        refuse_unsupported({"model_type": "phi3", **rope})
