@@ -170,7 +170,7 @@ def caches(sessions: list[Session], capacity: int) -> tuple[list[Session], list[
         from echokv.units import Ragged  # imports Triton
 
         return [*alone, *others], [*made, Ragged(others, capacity)]
-    whole = [session for session in others if _uncut(session)]
+    whole = [session for session in others if session.whole]
     made += [Whole(session, capacity) for session in whole]
     forms: dict[int, list[Session]] = {}
     # Rows of like size are neighbours in their bucket, too: their queries need not be reordered.
@@ -192,9 +192,3 @@ def _takes_units(sessions: list[Session]) -> bool:
     keys = sessions[0].prefill.keys
     kernels = scores.triton_kernels() if all(part.is_cuda for part in keys) else None
     return kernels is not None and all(map(kernels.fits, keys))
-
-
-def _uncut(session: Session) -> bool:
-    """Whether a session reads every entry of every KV head as it is in the shared cache."""
-    prefill = session.prefill
-    return session.codec is None and all(kept == [prefill.length] * prefill.groups for kept in session.selection.kept)

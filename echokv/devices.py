@@ -28,11 +28,14 @@ def now(device: torch.device) -> float:
 
 
 def runs(layers: Sequence[Tensor], most: int) -> Iterator[range]:
-    """Neighbouring layers that lie on one device, at most so many at a time."""
+    """Neighbouring layers of one shape that lie on one device, at most so many at a time."""
     first = 0
     while first < len(layers):
-        last = first + 1
-        while last < len(layers) and last - first < most and layers[last].device == layers[first].device:
+        like, last = layers[first], first + 1
+        while last < min(len(layers), first + most) and (layers[last].shape, layers[last].device) == (
+            like.shape,
+            like.device,
+        ):
             last += 1
         yield range(first, last)
         first = last

@@ -47,25 +47,19 @@ class Layer:
     tail_keys, tail_values: [rows, G, capacity, D], tokens fed since the prompt.
     """
 
-    def __init__(self, units: Sequence[Unit], heads: int, tail_keys: Tensor, tail_values: Tensor) -> None:
-        """heads: H. Every query head of every row belongs to one unit, on one device and of one dtype."""
-        self.units = list(units)  # what is pointed to must live as long
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        heads: int,
+        tail_keys: Float[Tensor, "rows G capacity D"],
+        tail_values: Float[Tensor, "rows G capacity D"],
+        pieces: Int[Tensor, "pieces 3"],
+        about: Int[Tensor, "units 7"],
+    ) -> None:
+        self.units = units  # what is pointed to must live as long
         self.heads, self.tail_keys, self.tail_values = heads, tail_keys, tail_values
-        device = tail_keys.device
-        pieces: list[tuple[int, int, int]] = []  # unit, first token, end; the tail is from -1
-        firsts = []
-        for number, unit in enumerate(self.units):
-            firsts.append(len(pieces))
-            kept = len(unit.keys)
-            pieces += [(number, begin, min(begin + SPAN, kept)) for begin in range(0, kept, SPAN)]
-            pieces.append((number, -1, 0))
-        ends = [*firsts[1:], len(pieces)]
-        about = zip(self.units, firsts, ends, strict=True)
-        self.pieces: Int[Tensor, "pieces 3"] = sent(pieces, device)
-        self.about: Int[Tensor, "units 7"] = sent(
-            [[u.row, u.head, u.count, u.keys.data_ptr(), u.values.data_ptr(), a, b] for u, a, b in about], device
-        )
-        self.most = max(unit.count for unit in self.units)
+        self.pieces, self.about = pieces, about
+        self.most = max(unit.count for unit in units)
 
     def attend(
         self,
@@ -93,6 +87,39 @@ class Layer:
             )  # fmt: skip
             _join[(len(self.units),)](self.about, best, total, found, out, num_warps=4, **sizes)
         return out
+
+
+def opened(
+    units: Sequence[Sequence[Unit]],
+    heads: int,
+    tail_keys: Float[Tensor, "layers rows G capacity D"],
+    tail_values: Float[Tensor, "layers rows G capacity D"],
+) -> list[Layer]:
+    """Layers on one device and of one dtype. heads: H. In each every query head of every row belongs to one unit."""
+    tables = [table for some in units for table in _tables(some)]
+    flat = sent([number for table in tables for line in table for number in line], tail_keys.device)
+    parts, first = [], 0
+    for table in tables:
+        lines, width = len(table), len(table[0])
+        parts.append(flat[first : first + lines * width].view(lines, width))
+        first += lines * width
+    return [
+        Layer(some, heads, tail_keys[layer], tail_values[layer], *parts[2 * layer : 2 * layer + 2])
+        for layer, some in enumerate(units)
+    ]
+
+
+def _tables(units: Sequence[Unit]) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Of each piece its unit, first token and end, where the tail is from -1; and what is known about each unit."""
+    pieces: list[tuple[int, ...]] = []
+    about: list[tuple[int, ...]] = []
+    for number, unit in enumerate(units):
+        first, kept = len(pieces), len(unit.keys)
+        pieces += [(number, begin, min(begin + SPAN, kept)) for begin in range(0, kept, SPAN)]
+        pieces.append((number, -1, 0))
+        pointers = unit.keys.data_ptr(), unit.values.data_ptr()
+        about.append((unit.row, unit.head, unit.count, *pointers, first, len(pieces)))
+    return pieces, about
 
 
 @triton.jit(do_not_specialize=["groups", "capacity"])

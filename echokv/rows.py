@@ -160,6 +160,8 @@ class Rows:
                 cache.keep([row - rows.start for row in kept])
         self.caches = caches
         self.sessions = [self.sessions[row] for row in staying]
+        if not staying:
+            return
         index = torch.tensor(staying, dtype=torch.long)
         self.queries = [part[sent(index, part.device)] for part in self.queries]
         index = sent(index, self.column.device)

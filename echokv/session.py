@@ -77,6 +77,12 @@ class Session:
         """Whether the token produced last is a stop id."""
         return self.next_token in self.prefill.stop_ids
 
+    @property
+    def whole(self) -> bool:
+        """Whether every entry of every KV head is read as it is in the shared cache."""
+        prefill = self.prefill
+        return self.codec is None and all(kept == [prefill.length] * prefill.groups for kept in self.selection.kept)
+
     def move(self, selection: Selection) -> None:
         """Swap the prompt part of the cache for another selection; what was fed stays."""
         self.selection = selection
@@ -134,8 +140,8 @@ class Session:
 
     def add_queries(self, new: list[Float[Tensor, "H n D"]]) -> None:
         """Append recorded queries."""
-        old = self.queries or [part[:, :0] for part in new]
-        self.queries = [torch.cat(pair, dim=1) for pair in zip(old, new, strict=True)]
+        both = zip(self.queries, new, strict=True)
+        self.queries = [torch.cat(pair, dim=1) for pair in both] if self.queries else new
 
     def like(self, other: "Session") -> bool:
         """Whether both are in the same state: of one prompt and rule, the same kept and the same fed tokens."""

@@ -11,6 +11,7 @@ from eval.answering.answers import Task, fitting
 from eval.answering.loading import loaded
 from eval.answering.provenance import provenance
 from eval.answering.recorder import Recorder
+from eval.answering.sizing import decode_rows
 from eval.console.errors import UserError
 from eval.console.progress import Reporter
 from eval.inputs.asked import Asked
@@ -44,20 +45,23 @@ def _answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None
     how, undone = plan.answering, 0
     if how.graphs:
         check_graphs(model)
-    made_by = provenance(plan.settings, model, plan.data)
+    rows, told = decode_rows(plan, model, todo)
+    made_by = {**provenance(plan.settings, model, plan.data), "decode_rows": rows}
     for store in {id(cell): cell.store for _, cells in todo for cell in cells}.values():
         store.refuse_other_kernels(made_by)
     recorder = Recorder(recording, plan.protocol) if recording else None
     if how.alone:
         todo = [(example, [cell]) for example, cells in todo for cell in cells]
     with Reporter(len(todo)) as reporter:
-        for group in batches(todo, how.rows):
+        if told:
+            reporter.say(told)
+        for group in batches(todo, rows):
             tasks = {}
             for example, lacking in group:
                 asked = Asked.of(example, plan.protocol, model, tokenizer)
                 see = recorder.watch(example, asked, tokenizer, made_by) if recorder else None
                 tasks[Task(asked, lacking, see)] = example
-            for task, cell, answer in fitting(list(tasks), model, how.rows, how.graphs):
+            for task, cell, answer in fitting(list(tasks), model, rows, how.graphs):
                 example = tasks[task]
                 if cell is None:
                     undone += 1

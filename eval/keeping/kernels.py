@@ -13,13 +13,18 @@ from eval.console.errors import UserError
 EXACT = ("float32", "float64")  # here kernels differ by rounding that no score sees
 
 
-def kernels(folder: Path) -> set[str]:
-    """The kernels that the processes which wrote into a run's folder name; earlier versions named none."""
-    found = set()
+def noted(folder: Path, name: str) -> list[Any]:
+    """What each of the processes that wrote into a run's folder noted under a name; None if nothing."""
+    found = []
     for path in folder.glob("runs/*.json"):
         with suppress(OSError, ValueError, AttributeError):
-            found.add(json.loads(path.read_text(encoding="utf-8")).get("attention"))
-    return {name for name in found if isinstance(name, str)}
+            found.append(json.loads(path.read_text(encoding="utf-8")).get(name))
+    return found
+
+
+def kernels(folder: Path) -> set[str]:
+    """The kernels that the processes which wrote into a run's folder name; earlier versions named none."""
+    return {name for name in noted(folder, "attention") if isinstance(name, str)}
 
 
 def refuse_other_kernels(folder: Path, identity: Mapping[str, Any], own: set[str]) -> None:
