@@ -1,6 +1,6 @@
 """What an eviction policy is."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, get_type_hints
 
@@ -47,6 +47,11 @@ class Press:
     def needs(self) -> Needs:
         """What the prefill must record for this press."""
         return Needs()
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Paths of the files that it reads, by the fields that name them: their content decides, not where they lie."""
+        return {}
 
     @property
     def least_budget(self) -> int:

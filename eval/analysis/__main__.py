@@ -39,17 +39,21 @@ def run(settings: "Settings") -> None:
     from eval.analysis.ablation import ablation  # after Hydra: `--help` must not wait for torch
     from eval.analysis.dispersion import dispersion
     from eval.analysis.forensics import forensics
+    from eval.analysis.heads import heads
     from eval.analysis.overlap import table1
     from eval.analysis.positions import table2
     from eval.analysis.retention import table6
-    from eval.analysis.settings import Dispersion, typed
+    from eval.analysis.settings import Dispersion, Heads, typed
     from eval.analysis.study import Study
 
     if settings.analysis is None:
         raise UserError(f"this experiment is no analysis; name one: {', '.join(names())}")
     options = typed(settings.analysis)
-    if isinstance(options, Dispersion):  # it makes one study of each level
+    if isinstance(options, Dispersion):  # these make one study of each level
         dispersion(settings, options)
+        return
+    if isinstance(options, Heads):
+        heads(settings, options)
         return
     kinds: dict[str, Any] = {
         "table1": table1, "table2": table2, "table6": table6, "ablation": ablation, "forensics": forensics

@@ -95,6 +95,15 @@ class Dispersion(Outcomes):
     )
 
 
+class Heads(Analysis):
+    """lengths: prompt tokens of the records, ascending."""
+
+    kind: Literal["heads"]
+    lengths: Annotated[tuple[int, ...], BeforeValidator(_different)] = Field(
+        min_length=1, description="a list of different numbers of prompt tokens, such as [512,1024]"
+    )
+
+
 KINDS: dict[str, type[Analysis]] = {
     "table1": Overlap,
     "table2": Positions,
@@ -102,6 +111,7 @@ KINDS: dict[str, type[Analysis]] = {
     "ablation": Ablation,
     "forensics": Forensics,
     "dispersion": Dispersion,
+    "heads": Heads,
 }
 
 

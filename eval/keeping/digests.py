@@ -61,6 +61,11 @@ def digest(files: Iterable[tuple[str, Path]]) -> str | None:
     return sha256("\n".join(parts).encode()).hexdigest()[:16] if parts else None
 
 
+def of_file(path: Path) -> str:
+    """A digest of a file's content."""
+    return f"sha256:{sha256(path.read_bytes()).hexdigest()[:16]}"
+
+
 def _file(name: str) -> Path | None:
     """The file of a module; None of a built-in one, a namespace or what cannot be found."""
     with suppress(ImportError, ValueError, AttributeError):

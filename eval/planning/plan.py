@@ -12,6 +12,7 @@ from eval.console.foreign import blamed
 from eval.inputs.examples import Data
 from eval.inputs.protocol import Protocol
 from eval.keeping.store import RunKey, Store
+from eval.planning import made_for
 from eval.planning.data import read
 from eval.planning.policies import Given, Policy, policies
 from eval.planning.settings import Model, Preset, Settings
@@ -119,6 +120,8 @@ def cells(settings: Settings, data: Data, protocol: Protocol) -> tuple[list[Cell
         if budget is not None:
             policy.check(budget)
     found = weights(settings.model.name, settings.model.revision)
+    for policy in chosen:
+        made_for.check(policy, found)
     stores = [_store(settings, data, protocol, found, *one) for one in grid]
     pairs = zip(grid, stores, strict=True)
     return [Cell(policy.name, budget, policy, store, policy.variant) for (policy, budget), store in pairs], found

@@ -41,7 +41,7 @@ class Policy:
 
     title: the class's name. variant: what tells it from others of the same method in one run, such as "steps=4".
     settings: as composed, with `_target_`. fields: all fields, those of the class's defaults too.
-    code: digest of its code outside the library, None if it has none. least_budget, takes_budget: the press's.
+    code: digest of its code outside the library, None if it has none. least_budget, takes_budget, files: the press's.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Policy:
     code: str | None
     least_budget: int
     takes_budget: bool
+    files: dict[str, str]
 
     @property
     def label(self) -> str:
@@ -114,9 +115,10 @@ def _found(name: str, settings: dict[str, Any], key: str) -> list[Policy]:
         about = (variant, chosen, _fields(name, press), digests.digest(own.items()))
         with blamed(f"method {name}"):
             least = press.least_budget
-        made.append(Policy(name, kind.__name__, *about, least, kind.takes_budget))
+        made.append(Policy(name, kind.__name__, *about, least, kind.takes_budget, dict(press.files)))
     library = [*(digests.ROOT / "echokv").rglob("*.py"), *Path(__file__).parent.glob("*.py"), Path(digests.__file__)]
-    files = {str(path): _stamp(str(path)) for path in [*modules.values(), *library]}
+    read = [Path(path).absolute() for one in made for path in one.files.values()]
+    files = {str(path): _stamp(str(path)) for path in [*modules.values(), *library, *read]}
     origins = {top: _origin(top) for top in {module.split(".")[0] for module in modules}}
     cache.write("policies", key, {"files": files, "origins": origins, "policies": [asdict(one) for one in made]})
     return made
@@ -170,8 +172,17 @@ def _word(value: Any) -> str:
 
 
 def _fields(name: str, press: Press) -> dict[str, Any]:
-    """All fields as JSON has them. Raises UserError for names that an identity has for itself."""
+    """All fields as JSON has them, with the digest of a file in place of its path.
+
+    Raises UserError for names that an identity has for itself, and for files that are not there.
+    """
     found = {field.name: _plain(getattr(press, field.name)) for field in fields(press)}
+    try:
+        found |= {field: digests.of_file(Path(path)) for field, path in press.files.items()}
+    except UsageError as error:
+        raise UserError(f"method {name}: {error}") from error
+    except OSError as error:
+        raise UserError(f"method {name}: cannot read {error.filename}: {error.strerror}") from error
     if taken := RESERVED & set(found):
         raise UserError(f"method {name}: {type(press).__name__} has a field '{taken.pop()}': give it another name")
     hints = get_type_hints(type(press))
