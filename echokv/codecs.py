@@ -37,6 +37,11 @@ class Codec:
         """What a table calls it."""
         return type(self).__name__
 
+    @property
+    def files(self) -> dict[str, str]:
+        """Fields that name files it reads: their contents are part of what it is."""
+        return {}
+
     def check(self, dim: int) -> None:
         """Raise UsageError for a model whose heads have a dimension that cannot be packed."""
 

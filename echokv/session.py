@@ -110,8 +110,10 @@ class Session:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the keys and values stored of the prompt."""
-        return sum(one.bytes for one in self.packed) if self.packed else self.selection.bytes(self.prefill)
+        """Bytes of the keys and values stored of the prompt, those of sliding layers included."""
+        if not self.packed:
+            return self.selection.bytes(self.prefill)
+        return sum(one.bytes for one in self.packed) + self.prefill.beside() * self.prefill.entry_bytes
 
     def had(self) -> Int[Tensor, " L+fed"]:
         """The tokens of the prompt and those fed."""

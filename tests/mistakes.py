@@ -35,6 +35,9 @@ NAMES = [
     run("unknown preset 'papers'; did you mean paper?", "preset=papers"),
     run("unknown experiment 'demmo'; did you mean demo?", "experiment=demmo"),
     run("unknown data 'jsn'; did you mean jsonl?", "data=jsn"),
+    run("unknown cache 'kivy'; did you mean kivi?", "cache=kivy"),
+    run("unknown setting 'cache.bits': no such field in the chosen conf/cache/*.yaml; cache=kivi", "cache.bits=2"),
+    run("cache._target_: builtins.dict is no Codec", "cache=kivi cache._target_=builtins.dict"),
     run("unknown setting 'bugdet'; did you mean budget", "bugdet=128"),
     run("has no such field; if its class has it, +methods.echokv.step=3 adds it", "methods.echokv.step=3"),
     run("unknown setting 'methods.snapkv.window': the method is not chosen", "methods.snapkv.window=3"),
@@ -114,6 +117,14 @@ VALUES = [
     run("EchoKV.eos is 'maybe'; it must be stop or continue", "methods.echokv.eos=maybe"),
     run("SnapKV.kernel is 4; it must be odd and positive", "method=snapkv methods.snapkv.kernel=4"),
     run("method echokv: ", "+methods.echokv.speed=9"),
+    run("Kivi.bits is 3; it must be 1, 2, 4, 8, or 16, which stores all as it is", "cache=kivi cache.bits=3"),
+    run("Kivi.residual is -1; it must be at least 0", "cache=kivi cache.residual=-1"),
+    run("Kivi.residual is 0; under rule=kivi it must be at least 1", "cache=kivi cache.rule=kivi"),
+    run("budget_bytes is 0; give a whole number of bytes, at least 1, a list of them, or null", "budget_bytes=0"),
+    Mistake(
+        f"{SHORT} method=snapkv cache=kivi cache.group=8 budget_bytes=999",
+        "budget_bytes 999 is too small for snapkv + KIVI-2: its least budget of 33 tokens a head takes",
+    ),
     run("limit is 0; give a whole number", "limit=0"),
     run("shard is '4/4'; give i/n", "shard=4/4"),
     run("shard is 'half'", "shard=half"),
@@ -143,6 +154,10 @@ VALUES = [
     run("inspect is 0; give a whole number of examples, at least 1", "inspect=0"),
 ]
 MODELS = [
+    run(
+        "Kivi.group is 48, which does not divide this model's 8 channels a head: take a divisor, such as group=8",
+        f"{SHORT} cache=kivi cache.group=48",
+    ),
     run("model.device is 'gpu'; give auto, cpu, cuda or cuda:N", f"{SHORT} model.device=gpu"),
     run("device 'cuda' asked for, but torch sees no CUDA GPU: use model.device=cpu", f"{SHORT} model.device=cuda"),
     run(
@@ -222,6 +237,7 @@ RESULTS = [
     ),
 ]
 ANALYSES = [
+    Mistake("table1 cache=kivi", "analyses are of caches that are stored as they are", program="eval.analysis"),
     Mistake("", "name an analysis first: ablation_anchors", program="eval.analysis"),
     Mistake("tabel1", "unknown analysis 'tabel1'; did you mean table1", program="eval.analysis"),
     Mistake("experiment=demo", "this experiment is no analysis", program="eval.analysis"),

@@ -58,6 +58,8 @@ class Study(Generic[Options]):
     @classmethod
     def of(cls, settings: Settings, options: Options, part: str | None = None) -> Study[Options]:
         """Raises UserError for data, methods or settings that make no run, as `run.py` does."""
+        if settings.cache:
+            raise UserError("analyses are of caches that are stored as they are: use cache=none")
         plan = Plan.of(settings)
         for warning in plan.data.warnings:
             print(f"note: {warning}", file=sys.stderr)

@@ -13,9 +13,12 @@ def said(settings: Settings) -> str:
     name = str(model.label) if model.label == model.name else f"{model.label} ({model.name})"
     place = f"device_map {model.device_map}" if model.device_map else f"device {model.device}"
     data = settings.data.target.rpartition(".")[2].lower()
+    budgets = ", ".join(map(str, settings.budget))
+    if settings.budget_bytes:
+        budgets = ", ".join(f"{room:,}" for room in settings.budget_bytes) + " bytes"
     return (
         f"{name}, {model.dtype}, {place}, {threads()} threads; preset {settings.preset.name}; data {data}; "
-        f"{', '.join(settings.methods)} at {', '.join(map(str, settings.budget))}"
+        f"{', '.join(settings.methods)} at {budgets}"
     )
 
 

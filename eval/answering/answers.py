@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from echokv import Prefill, Selection, Session, decode_rows, prefill
+from echokv import Codec, Prefill, Selection, Session, decode_rows, prefill
 from echokv.further import ask
 from echokv.graphs import cuda_graph
 from eval.answering.measure import Meter
@@ -51,6 +51,7 @@ class Wanted(NamedTuple):
     selection: Selection
     most: int
     question: tuple[int, ...] = ()
+    codec: Codec | None = None
 
 
 def answers(
@@ -67,13 +68,11 @@ def answers(
     size = rows or len(chosen)
     for first in range(0, len(chosen), size):
         batch = chosen[first : first + size]
-        wanted = [
-            Wanted(row.filled, row.selection, row.task.asked.max_new_tokens, row.task.asked.question) for row in batch
-        ]
+        wanted = [_wanted(row) for row in batch]
         with Meter() as decoding:
             decoded = list(in_halves(lambda some: _decode(some, graphs), wanted))
-        for row, (tokens, together) in zip(batch, decoded, strict=True):
-            about = {"new_tokens": len(tokens), **_about(row, decoding, len(batch)), "rows": together}
+        for row, (tokens, together, stored) in zip(batch, decoded, strict=True):
+            about = {"new_tokens": len(tokens), **_about(row, decoding, len(batch), stored), "rows": together}
             yield row.task, row.cell, {"tokens": tokens, **about}
 
 
@@ -109,11 +108,17 @@ def _chosen(tasks: Sequence[Task], model: Any) -> list[_Row]:
     return found
 
 
-def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
+def _wanted(row: _Row) -> Wanted:
+    asked = row.task.asked
+    return Wanted(row.filled, row.selection, asked.max_new_tokens, asked.question, row.cell.codec)
+
+
+def _about(row: _Row, decoding: Meter, batch: int, stored: int) -> dict[str, Any]:
     encoded, filled, selection = row.task.asked.encoded, row.filled, row.selection
     # A question that comes after the eviction is stored whole, in every head that keeps entries of its own.
     asked = len(row.task.asked.question)
     entries = selection.entries + asked * filled.layers * selection.heads + filled.beside(asked)
+    since = entries - selection.entries - filled.beside()
     # Column sums are made during the prefill, and are a cost of the methods that choose by them.
     users = sum(cell.press.needs.column_sums for cell in row.task.cells)
     sums = row.filled.sums_seconds / users if row.cell.press.needs.column_sums else 0.0
@@ -123,7 +128,7 @@ def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
         "control_tokens": encoded.control_tokens,
         "prefill_seconds": round(row.filling.seconds - row.filled.sums_seconds, 4),
         "entries": entries,
-        "bytes": entries * filled.entry_bytes,
+        "bytes": stored + since * filled.entry_bytes,
         "ties": row.selection.ties,
         "lookahead_tokens": row.choice.ahead,
         "selection_seconds": round(row.choice.seconds / len(row.choice.selections) + sums, 4),
@@ -132,26 +137,26 @@ def _about(row: _Row, decoding: Meter, batch: int) -> dict[str, Any]:
     }
 
 
-def _decode(wanted: Sequence[Wanted], graphs: bool) -> list[tuple[list[int], int]]:
-    """Each answer's tokens, and how many rows were decoded with it."""
-    sessions = [Session(one.filled, one.selection) for one in wanted]
+def _decode(wanted: Sequence[Wanted], graphs: bool) -> list[tuple[list[int], int, int]]:
+    """Each answer's tokens, how many rows were decoded with it, and the bytes stored of its prompt."""
+    sessions = [Session(one.filled, one.selection, codec=one.codec) for one in wanted]
     for session, one in zip(sessions, wanted, strict=True):
         if one.question:
             ask(session, one.question)
     record = partial(cuda_graph, device=wanted[0].filled.model.device) if graphs else None
     found = decode_rows(sessions, [one.most for one in wanted], record)
-    return [(tokens, len(wanted)) for tokens in found]
+    return [(tokens, len(wanted), session.bytes) for tokens, session in zip(found, sessions, strict=True)]
 
 
 def decode(filled: Prefill, selections: Sequence[Selection], n: int) -> list[list[int]]:
     """Answers of up to n tokens on each selection, as one batch or as few as memory allows."""
     wanted = [Wanted(filled, selection, n) for selection in selections]
-    return [tokens for tokens, _ in in_halves(lambda some: _decode(some, graphs=False), wanted)]
+    return [tokens for tokens, *_ in in_halves(lambda some: _decode(some, graphs=False), wanted)]
 
 
 def by_scope(grid: Sequence[Cell]) -> list[list[Cell]]:
-    """Cells that share their scores: of one row, at budgets that make no difference to it."""
+    """Cells that share their scores: of one policy, at budgets that make no difference to it, however it is stored."""
     groups: dict[Any, list[Cell]] = {}
     for cell in grid:
-        groups.setdefault((cell.row, cell.press.scope(cell.budget or 0)), []).append(cell)
+        groups.setdefault((id(cell.press), cell.press.scope(cell.budget or 0)), []).append(cell)
     return list(groups.values())

@@ -45,6 +45,9 @@ def _answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None
     how, undone = plan.answering, 0
     if how.graphs:
         check_graphs(model)
+    config = model.config
+    for codec in {cell.codec for _, lacking in todo for cell in lacking if cell.codec}:
+        codec.check(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
     rows, told = decode_rows(plan, model, todo)
     made_by = {**provenance(plan.settings, model, plan.data), "decode_rows": rows}
     for store in {id(cell): cell.store for _, cells in todo for cell in cells}.values():

@@ -151,7 +151,7 @@ def _unknown_key(key: str, missing: str, add: str) -> str:
     # An analysis is described by an experiment; every other group of settings has a folder of its own.
     folder = "experiment" if group == "analysis" else group
     having = [path.stem for path in sorted((CONF / group).glob("*.yaml")) if field in _content(path)]
-    other = f"; {group}={having[0]} has it" if group == "data" and having else ""
+    other = f"; {group}={having[0]} has it" if group in ("data", "cache") and having else ""
     return f"unknown setting '{key}': no such field in the chosen conf/{folder}/*.yaml{other}"
 
 

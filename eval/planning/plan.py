@@ -13,20 +13,23 @@ from eval.inputs.examples import Data
 from eval.inputs.protocol import Protocol
 from eval.keeping.store import RunKey, Store
 from eval.planning import made_for
+from eval.planning.budgets import budgets
+from eval.planning.codings import Coding, codings
 from eval.planning.data import read
 from eval.planning.policies import Given, Policy, policies
 from eval.planning.settings import Model, Preset, Settings
 from eval.planning.weights import Weights, weights
 
 if TYPE_CHECKING:
-    from echokv import Needs, Press
+    from echokv import Codec, Needs, Press
 
 
 @dataclass(frozen=True)
 class Cell:
     """One row of a table: a method at a budget (None for FullKV), and where its answers are kept.
 
-    variant: what tells it from other rows of the method where fields have several values, such as "steps=4".
+    variant: what tells it from other rows of the method where fields have several values, such as "steps=4"; before it
+        how what is kept is stored, such as "+ KIVI-2". coding: that; None is as it is.
     """
 
     method: str
@@ -34,10 +37,15 @@ class Cell:
     policy: Policy | Given
     store: Store
     variant: str = ""
+    coding: Coding | None = None
 
     @property
     def press(self) -> Press:
         return self.policy.press
+
+    @property
+    def codec(self) -> Codec | None:
+        return self.coding.codec if self.coding else None
 
     @property
     def row(self) -> str:
@@ -115,16 +123,17 @@ class Plan:
 def cells(settings: Settings, data: Data, protocol: Protocol) -> tuple[list[Cell], Weights]:
     """Every method at every budget, and the model. Raises UserError for settings or budgets that have no meaning."""
     chosen = [policy for name, fields in _methods(settings).items() for policy in policies(name, fields)]
-    grid = [(one, budget) for one in chosen for budget in (settings.budget if one.takes_budget else [None])]
-    for policy, budget in grid:
-        if budget is not None:
-            policy.check(budget)
+    stored = codings(settings.cache)
+    grid = [(one, budget, coding) for one in chosen for coding in stored for budget in budgets(settings, one, coding)]
     found = weights(settings.model.name, settings.model.revision)
     for policy in chosen:
         made_for.check(policy, found)
-    stores = [_store(settings, data, protocol, found, *one) for one in grid]
-    pairs = zip(grid, stores, strict=True)
-    return [Cell(policy.name, budget, policy, store, policy.variant) for (policy, budget), store in pairs], found
+    made = []
+    for policy, budget, coding in grid:
+        variant = " ".join(filter(None, [coding.variant if coding else "", policy.variant]))
+        store = _store(settings, data, protocol, found, policy, budget, coding)
+        made.append(Cell(policy.name, budget, policy, store, variant, coding))
+    return made, found
 
 
 def _methods(settings: Settings) -> Mapping[str, dict[str, Any]]:
@@ -143,7 +152,13 @@ def _methods(settings: Settings) -> Mapping[str, dict[str, Any]]:
 
 
 def _store(
-    settings: Settings, data: Data, protocol: Protocol, found: Weights, policy: Policy, budget: int | None
+    settings: Settings,
+    data: Data,
+    protocol: Protocol,
+    found: Weights,
+    policy: Policy,
+    budget: int | None,
+    coding: Coding | None,
 ) -> Store:
     model = settings.model
     identity: dict[str, Any] = {
@@ -156,6 +171,8 @@ def _store(
     if model.dtype not in ("float32", "float64"):
         # In half precision a near tie may fall differently in a batch of another size.
         identity["decode_rows"] = 1 if settings.cost else settings.decode_rows
+    if coding:  # what is stored as it is has the identity of before there were codecs
+        identity["cache"] = coding.identity
     key = RunKey(data.name, str(model.label), policy.name, budget, identity, {"model": found.title})
     return Store(settings.results, key)
 

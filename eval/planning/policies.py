@@ -108,11 +108,11 @@ def _found(name: str, settings: dict[str, Any], key: str) -> list[Policy]:
     kind = _class(name, str(settings["_target_"]))
     made: list[Policy] = []
     modules: dict[str, Path] = {}
-    for variant, chosen in _variants(kind, settings):
+    for variant, chosen in variants(kind, settings):
         press = _made(name, chosen)
         own = digests.modules_of(_kinds(press))
         modules |= own
-        about = (variant, chosen, _fields(name, press), digests.digest(own.items()))
+        about = (variant, chosen, fields_of(f"method {name}", press), digests.digest(own.items()))
         with blamed(f"method {name}"):
             least = press.least_budget
         made.append(Policy(name, kind.__name__, *about, least, kind.takes_budget, dict(press.files)))
@@ -148,7 +148,7 @@ def _made(name: str, settings: Mapping[str, Any]) -> Press:
     return press
 
 
-def _variants(kind: type[Press], settings: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def variants(kind: type[Any], settings: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Settings with one value for each field, and the words that tell them apart."""
     hints = get_type_hints(kind)
     swept = [key for key, value in settings.items() if key in hints and _is_sweep(value, hints[key])]
@@ -171,21 +171,22 @@ def _word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
-def _fields(name: str, press: Press) -> dict[str, Any]:
+def fields_of(who: str, made: Any) -> dict[str, Any]:
     """All fields as JSON has them, with the digest of a file in place of its path.
 
-    Raises UserError for names that an identity has for itself, and for files that are not there.
+    made: a press or a codec, which `who` names. Raises UserError for names that an identity has for itself, and for
+    files that are not there.
     """
-    found = {field.name: _plain(getattr(press, field.name)) for field in fields(press)}
+    found = {field.name: _plain(getattr(made, field.name)) for field in fields(made)}
     try:
-        found |= {field: digests.of_file(Path(path)) for field, path in press.files.items()}
+        found |= {field: digests.of_file(Path(path)) for field, path in made.files.items()}
     except UsageError as error:
-        raise UserError(f"method {name}: {error}") from error
+        raise UserError(f"{who}: {error}") from error
     except OSError as error:
-        raise UserError(f"method {name}: cannot read {error.filename}: {error.strerror}") from error
+        raise UserError(f"{who}: cannot read {error.filename}: {error.strerror}") from error
     if taken := RESERVED & set(found):
-        raise UserError(f"method {name}: {type(press).__name__} has a field '{taken.pop()}': give it another name")
-    hints = get_type_hints(type(press))
+        raise UserError(f"{who}: {type(made).__name__} has a field '{taken.pop()}': give it another name")
+    hints = get_type_hints(type(made))
     return {key: float(value) if hints[key] is float else value for key, value in found.items()}
 
 

@@ -34,6 +34,10 @@ def _budgets(value: Any) -> Any:
     return tuple(dict.fromkeys(value)) if isinstance(value, list) else (value,)
 
 
+def _some_budgets(value: Any) -> Any:
+    return None if value is None else _budgets(value)
+
+
 class Model(Section):
     """A model and how it is loaded; `name` alone has no default.
 
@@ -97,8 +101,12 @@ class Settings(Section):
     preset: Preset = Field(description="settings of its own: preset=NAME of conf/preset")
     methods: dict[str, Any] = Field({}, description="one mapping a method: method=NAME, methods.NAME.FIELD=VALUE")
     method: dict[str, Any] = Field({}, description="the name of a method, or a list of names")
+    cache: dict[str, Any] = Field({}, description="settings of its own: cache=NAME of conf/cache, cache.bits=4")
     budget: Annotated[tuple[Budget, ...], BeforeValidator(_budgets)] = Field(
         min_length=1, description="a whole number of tokens per head, at least 1, or a list of them"
+    )
+    budget_bytes: Annotated[tuple[Budget, ...] | None, BeforeValidator(_some_budgets)] = Field(
+        None, min_length=1, description="a whole number of bytes, at least 1, a list of them, or null"
     )
     subset: Texts | None = Field(description="a subset, a group or a list of them, or null for all that the data has")
     limit: int | None = Field(ge=1, description="a whole number of examples, at least 1, or null")

@@ -10,6 +10,8 @@ from eval.console import mistakes
 from eval.console.errors import UserError
 from eval.inputs import sources
 from eval.inputs.protocol import Protocol
+from eval.planning.budgets import budgets
+from eval.planning.codings import codings
 from eval.planning.policies import policies
 from eval.planning.settings import Settings, composed
 from eval.planning.weights import weights
@@ -41,28 +43,33 @@ def runs(settings: Settings, words: Sequence[str]) -> list[Run]:
     folder = settings.results / source.name / label
     found = collect.find(settings.results, source.name, label) if folder.is_dir() else []
     expected = _expected(settings)
-    kept = [run for run in found if _is_of(run.identity, expected, settings) and _same_data(run.identity, source)]
+    kept = [run for run in found if _is_of(run.identity, expected) and _same_data(run.identity, source)]
     if not kept:
         raise UserError(f"no run of these settings is stored in {folder}: run python run.py {' '.join(words)} first")
     return kept
 
 
 def _expected(settings: Settings) -> dict[str, list[str]]:
-    """What the runs' identities hold besides the data and the budget: each part's possible values."""
+    """What the runs' identities hold besides the data: each part's possible values; "row" is three parts as one."""
     model = settings.model
     weighed = {**weights(model.name, model.revision).identity, "dtype": model.dtype, "attention": model.attention}
     protocol = Protocol.of(settings.preset, model.prompt_limit, model.template_options)
-    methods = [policy.identity for name, fields in settings.methods.items() for policy in policies(name, fields)]
-    expected: dict[str, list[Any]] = {"model": [weighed], "protocol": [protocol.model_dump()], "method": methods}
+    chosen = [policy for name, fields in settings.methods.items() for policy in policies(name, fields)]
+    rows = [
+        [policy.identity, coding and coding.identity, budget]
+        for policy in chosen
+        for coding in codings(settings.cache)
+        for budget in budgets(settings, policy, coding)
+    ]
+    expected: dict[str, list[Any]] = {"model": [weighed], "protocol": [protocol.model_dump()], "row": rows}
     if model.dtype not in ("float32", "float64"):
         expected["decode_rows"] = [1 if settings.cost else settings.decode_rows]
     return {part: [_plain(value) for value in values] for part, values in expected.items()}
 
 
-def _is_of(identity: Mapping[str, Any], expected: Mapping[str, Sequence[str]], settings: Settings) -> bool:
-    budgets = (None, *settings.budget)
-    parts = all(_plain(identity.get(part)) in values for part, values in expected.items())
-    return parts and identity["budget"] in budgets
+def _is_of(identity: Mapping[str, Any], expected: Mapping[str, Sequence[str]]) -> bool:
+    row = [identity.get(part) for part in ("method", "cache", "budget")]
+    return all(_plain({**identity, "row": row}.get(part)) in values for part, values in expected.items())
 
 
 def _plain(value: Any) -> str:

@@ -137,12 +137,12 @@ def answers(runs: Sequence[Run], preset: str | None = None, names: Sequence[str]
     apart = {run.folder: deviation(run.identity.get("protocol", {}), preset, run.model) for run in used}
     kept = used if all(apart.values()) else [run for run in used if not apart[run.folder]]
     _check_alike(kept)
+    left_out = tuple(f"{run.folder.name} ({apart[run.folder]})" for run in used if run not in kept)
     kept = named(kept)
     about = {run.folder: {"method": run.method, "variant": run.name.variant, "budget": run.budget} for run in kept}
     frame = pd.DataFrame(row | about[row["folder"]] for row in found if row["folder"] in about)
     frame["budget"] = frame["budget"].astype("Int64")
     _check_inputs(frame)
-    left_out = tuple(f"{run.folder.name} ({apart[run.folder]})" for run in used if run not in kept)
     return Answers(kept, frame.drop(columns="folder"), preset, apart[kept[0].folder], left_out)
 
 

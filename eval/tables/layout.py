@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 
 from eval.inputs import subsets
-from eval.tables import naming
 from eval.tables.cells import AVERAGE
 from eval.tables.naming import Key, key_of
 
@@ -95,7 +94,7 @@ def layout(
         said = MISSING if budget is None else str(budget)
         blocks.append(
             tuple(
-                Row(naming.title(key.name.method), said, tuple(row), stored.get(key, MISSING), key.name.variant)
+                Row(key.name.head, said, tuple(row), stored.get(key, MISSING), key.name.settings)
                 for key, row in zip(own, grid, strict=True)
             )
         )

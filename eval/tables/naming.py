@@ -20,6 +20,7 @@ ORDER = (  # of rows, as in the paper's tables; other methods come last
 )  # fmt: skip
 FRAME = ["method", "variant", "budget"]  # columns of a data frame that say which row a line is of
 CODE = "code"
+PLUS = "+ "  # before a codec's name
 _SHORTEST = 4  # digits of a digest that are shown
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 _APART = {CODE: "code {}", "scoring": "scoring {}", "_target_": "class {}"}  # said in another way than field=value
@@ -38,8 +39,20 @@ class Name:
 
     @property
     def title(self) -> str:
-        """As a reader sees it: EchoKV (steps=4)."""
-        return title(self.method) + (f" ({self.variant})" if self.variant else "")
+        """As a reader sees it: EchoKV (steps=4), EchoKV + KIVI-2 (steps=4)."""
+        return self.head + (f" ({self.settings})" if self.settings else "")
+
+    @property
+    def head(self) -> str:
+        """The method, and how what it keeps is stored if not as it is: EchoKV + KIVI-2."""
+        stored = self.variant.partition(", ")[0]
+        return f"{title(self.method)} {stored}" if stored.startswith(PLUS) else title(self.method)
+
+    @property
+    def settings(self) -> str:
+        """The rest of the variant."""
+        first, _, rest = self.variant.partition(", ")
+        return rest if first.startswith(PLUS) else self.variant
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -74,18 +87,31 @@ def key_of(method: str, variant: str, budget: Any) -> Key:
 def names(grid: Sequence[tuple[str, Mapping[str, Any]]], complete: bool = False) -> list[Name]:
     """Name methods (a name and the fields that it ran with) by the fields in which those of one name differ.
 
-    A field that one of them lacks, as results of earlier versions do, is compared among those that have it.
+    A field that one of them lacks, as results of earlier versions do, is compared among those that have it. A codec,
+    the field "cache", is always named.
 
     complete: to lack a field is a difference as well; of those that some lack, the digest of the code is enough.
     """
-    siblings: dict[str, list[dict[str, str]]] = {}
-    own = [{field: _text(value) for field, value in fields.items()} for _, fields in grid]
-    for (method, _), fields in zip(grid, own, strict=True):
-        siblings.setdefault(method, []).append(fields)
-    differing = {method: _differing(fields, complete) for method, fields in siblings.items()}
+    codecs = [dict(fields.get("cache", {})) for _, fields in grid]
+    stored = [codec.pop("name", "") for codec in codecs]
+    methods = [method for method, _ in grid]
+    own = _variants(methods, [{k: v for k, v in fields.items() if k != "cache"} for _, fields in grid], complete)
+    # Codecs are compared among rows of one method and one codec: how it is called has been said.
+    of_codec = _variants(list(zip(methods, stored, strict=True)), codecs, complete)
+    parts = zip(methods, (PLUS + name if name else "" for name in stored), own, of_codec, strict=True)
+    return [Name(method, ", ".join(filter(None, said))) for method, *said in parts]
+
+
+def _variants(keys: Sequence[Any], grid: Sequence[Mapping[str, Any]], complete: bool) -> list[str]:
+    """For each of some settings, what tells it from those of the same key."""
+    siblings: dict[Any, list[dict[str, str]]] = {}
+    own = [{field: _text(value) for field, value in fields.items()} for fields in grid]
+    for key, fields in zip(keys, own, strict=True):
+        siblings.setdefault(key, []).append(fields)
+    differing = {key: _differing(fields, complete) for key, fields in siblings.items()}
     return [
-        Name(method, ", ".join(_said(field, fields.get(field), values) for field, values in differing[method].items()))
-        for (method, _), fields in zip(grid, own, strict=True)
+        ", ".join(_said(field, fields.get(field), values) for field, values in differing[key].items())
+        for key, fields in zip(keys, own, strict=True)
     ]
 
 

@@ -1,0 +1,104 @@
+"""Budgets as tokens per head: as they are given, or as many as a number of bytes has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from echokv.checkpoints import Checkpoint, read_json
+from echokv.codecs import Codec
+from eval.console.errors import UserError
+from eval.planning.codings import Coding
+from eval.planning.policies import Policy
+from eval.planning.settings import Model, Settings
+from eval.planning.weights import EMBEDDED, weights
+
+SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # bytes of a number
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What policies evict from: full-attention layers of G KV heads and H query heads, D numbers of `size` bytes each.
+
+    positions: the model's.
+    """
+
+    layers: int
+    groups: int
+    heads: int
+    dim: int
+    size: int
+    positions: int
+
+    def bytes(self, kept: int, heads: int, codec: Codec | None) -> int:
+        """Bytes of a cache in which each of the heads of a layer keeps so many tokens."""
+        own = codec.bytes(kept, self.dim, self.size) if codec else 2 * kept * self.dim * self.size
+        return self.layers * heads * own
+
+
+def budgets(settings: Settings, policy: Policy, coding: Coding | None) -> Sequence[int | None]:
+    """Tokens that each head of a policy's keeps, stored in some way; None for a policy that takes no budget.
+
+    Of `budget_bytes` the most tokens whose keys and values, summed over layers and heads, take no more.
+
+    Raises UserError for a budget that the method has no meaning at.
+    """
+    if not policy.takes_budget:
+        return [None]
+    if not settings.budget_bytes:
+        for budget in settings.budget:
+            policy.check(budget)
+        return settings.budget
+    shape = shape_of(settings.model)
+    return list(dict.fromkeys(_most(shape, policy, coding, room) for room in settings.budget_bytes))
+
+
+def _most(shape: Shape, policy: Policy, coding: Coding | None, room: int) -> int:
+    heads = shape.heads if policy.fields.get("granularity") == "query_head" else shape.groups
+    codec = coding.codec if coding else None
+    who = " ".join(filter(None, [policy.name, coding.variant if coding else ""]))
+    # From above: under a residual of its own a codec may take fewer bytes for more tokens.
+    for kept in range(shape.positions, policy.least_budget - 1, -1):
+        if shape.bytes(kept, heads, codec) <= room:
+            return kept
+    least = shape.bytes(policy.least_budget, heads, codec)
+    raise UserError(
+        f"budget_bytes {room:,} is too small for {who}: its least budget of {policy.least_budget} tokens a head takes "
+        f"{least:,} bytes in this model"
+    )
+
+
+def shape_of(model: Model) -> Shape:
+    """From config.json, without the weights. Raises UserError where there is none, or a number is missing in it."""
+    config = read_json(_config(model))
+    dtype = model.dtype if model.dtype != "auto" else str(config.get("dtype") or config.get("torch_dtype"))
+    try:
+        heads = int(config["num_attention_heads"])
+        groups = int(config.get("num_key_value_heads") or heads)
+        dim = int(config.get("head_dim") or config["hidden_size"] // heads)
+        positions = int(config["max_position_embeddings"])
+        kinds = config.get("layer_types") or ["full_attention"] * int(config["num_hidden_layers"])
+        return Shape(kinds.count("full_attention"), groups, heads, dim, SIZES[dtype], positions)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"budget_bytes: config.json of this model does not say {error}: give budget= in tokens"
+        ) from error
+
+
+def _config(model: Model) -> Path:
+    commit = weights(model.name, model.revision).revision  # which tells of a model that is not there
+    if model.name == EMBEDDED:
+        from echokv.embedded import folder  # with transformers; it is converted once
+
+        return folder() / "config.json"
+    place = Path(model.name).expanduser()
+    if not place.exists():
+        from huggingface_hub import hf_hub_download
+
+        return Path(hf_hub_download(model.name, "config.json", revision=commit))
+    found: Any = Checkpoint.at(place).config
+    if found is None:
+        raise UserError(f"budget_bytes: {place} has no config.json to know its cache by: give budget= in tokens")
+    return Path(found)
