@@ -11,7 +11,7 @@ CHOSEN := $(foreach name,model data preset results,$(if $($(name)),--$(name) $($
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint clean bench gpu-check tables table3 table4 table5 compare paper-check anomaly
-.PHONY: table1 table2 table6 ablations forensics dispersion sweep status report figures screenshots bench-report
+.PHONY: memory table1 table2 table6 ablations forensics dispersion sweep status report figures screenshots bench-report
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
@@ -50,6 +50,11 @@ tables: table3 table4 table5  ## the paper's Tables 3 to 5 as CSV, LaTeX and Mar
 table3 table4 table5: setup  ## one of them: runs what is missing, scores, writes results/tables/
 	$(PY) run.py experiment=$@ $(RUN)
 	$(PY) -m eval.tables $@ experiment=$@ $(SETTINGS)
+
+memory: setup  ## eviction, KIVI's codes and both at equal bytes: a table, and score against bytes as a figure
+	$(PY) run.py experiment=memory $(RUN)
+	$(PY) -m eval.tables memory experiment=memory $(SETTINGS)
+	$(PY) -m eval.figures $(RESULTS)
 
 compare: setup  ## paired differences against LAQ, and which gains the data could detect
 	$(PY) -m eval.compare $(SETTINGS)

@@ -33,7 +33,7 @@ def identity(method: str, budget: int | None, /, **changes: Any) -> dict[str, An
         "method": {"name": method, "granularity": "query_head"},
         "protocol": PROTOCOL,
     }
-    return {"budget": budget} | {part: values | changes.get(part, {}) for part, values in parts.items()}
+    return {"budget": budget} | changes | {part: values | changes.get(part, {}) for part, values in parts.items()}
 
 
 def answer(subset: str, number: int, pred: str, method: str, budget: int | None, model: str) -> dict[str, Any]:

@@ -89,6 +89,29 @@ def test_results_of_earlier_versions_stand_beside_newer_ones(tmp_path: Path) -> 
     assert {run.label for run in found} == {"echokv 128", "echokv 256"}
 
 
+def test_a_row_that_got_a_name_of_its_own_is_not_left_out(tmp_path: Path) -> None:
+    for steps in (4, 8):
+        write(tmp_path, "echokv", 128, {"trec": pattern(1, 2)}, method={"steps": steps})
+    assert collect.answers(collect.find(tmp_path, "longbench", "smollm2")).left_out == ()
+
+
+def test_codecs_are_rows_of_every_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Named, as a table, a figure and a comparison have them; and chosen by that name."""
+    for method in ("laq", "echokv"):
+        write(tmp_path, method, 128, {"trec": pattern(5, 10)})
+        for bits in (4, 2):
+            write(tmp_path, method, 128, {"trec": pattern(bits, 10)}, cache={"name": f"KIVI-{bits}", "bits": bits})
+    model = ["--results", str(tmp_path), "--model", "smollm2"]
+    assert tables.main(["memory", *model]) == 0
+    out = capsys.readouterr().out
+    for name in ("LAQ", "LAQ + KIVI-2", "LAQ + KIVI-4", "EchoKV", "EchoKV + KIVI-2", "EchoKV + KIVI-4"):
+        assert f"| {name} | 128 |" in out
+    assert "EchoKV + KIVI-2" in (tmp_path / "tables" / "memory.tex").read_text()
+    assert compare.main([*model, "--against", "echokv + KIVI-2"]) == 0
+    assert "Each method minus EchoKV + KIVI-2 on the same examples" in capsys.readouterr().out
+    assert figures.main(["--results", str(tmp_path)]) == 0
+
+
 @pytest.fixture
 def variants(tmp_path: Path) -> Path:
     for steps, good in ((4, 5), (16, 8)):
