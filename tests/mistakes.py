@@ -33,7 +33,7 @@ NAMES = [
     run("unknown method 'ecokv'; did you mean echokv", "method=ecokv"),
     run("unknown method 'snapk'; did you mean snapkv, ada_snapkv, critical_snapkv?", "method=[laq,snapk]"),
     run("unknown preset 'papers'; did you mean paper?", "preset=papers"),
-    run("unknown experiment 'demmo'; did you mean demo?", "experiment=demmo"),
+    run("unknown experiment 'demmo'; did you mean demo", "experiment=demmo"),
     run("unknown data 'jsn'; did you mean jsonl?", "data=jsn"),
     run("unknown cache 'kivy'; did you mean kivi?", "cache=kivy"),
     run("unknown setting 'cache.bits': no such field in the chosen conf/cache/*.yaml; cache=kivi", "cache.bits=2"),
