@@ -7,18 +7,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from baselines.ada import Ada
+from baselines.across import Across
 from baselines.cake import CAKE
 from baselines.critical_snapkv import CriticalSnapKV
-from echokv.errors import UsageError
 from echokv.prefilling import Needs, Prefill
-from echokv.press import Scores
 from echokv.scores import pool, protect
-from echokv.selection import Keep, cut
 
 
 @dataclass(frozen=True, kw_only=True)
-class DefensiveKV(Ada):
+class DefensiveKV(Across):
     """Worst-case scores in CriticalKV's two stages, heads sharing by them (Feng et al., arXiv 2510.13334).
 
     A token's score is the largest attention that a query of the last `window` pays to it, over the query heads of a KV
@@ -29,16 +26,12 @@ class DefensiveKV(Ada):
 
     window_share: the window holds a part of `covered` by itself: what its queries pay to the window's own tokens
         ("window"), or, as the public code computes it, to as many tokens before them ("official").
-    across: heads share the budget of their layer, or that of the model.
     """
 
     window: int = 32
     kernel: int = 5
     covered: float = 0.9
     window_share: Literal["official", "window"] = "official"
-    across: Literal["layer", "model"] = "layer"
-    alpha: float | None = 0.0
-    rule: Literal["interpolate", "exact", "safeguard"] = "exact"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,8 +39,6 @@ class DefensiveKV(Ada):
         self.odd("kernel")
         self.at_least("covered", 0.0)
         self.at_most("covered", 1.0)
-        if self.across == "model" and self.part:
-            raise UsageError(f"{type(self).__name__}.alpha is {self.alpha}; across=model has no safeguard: set it to 0")
 
     @property
     def needs(self) -> Needs:
@@ -94,13 +85,3 @@ class DefensiveKV(Ada):
     @staticmethod
     def mean(paid: Float[Tensor, "H window n"], heads: int) -> Float[Tensor, "heads n"]:
         return paid.view(heads, -1, paid.shape[-1]).mean(dim=1)
-
-    def head_budgets(self, scores: Scores, budget: int, prefill: Prefill) -> Keep:
-        if self.across == "layer":
-            return super().head_budgets(scores, budget, prefill)
-        # All heads of the model as one row, so that of equal scores the lower layer's stays, then the lower head's.
-        row = torch.cat([layer.reshape(1, -1).to(scores[0].device) for layer in scores], dim=1)
-        heads = len(scores[0])
-        best = cut([row], [[[budget * heads * prefill.layers]]])[0].held(0)
-        kept: list[list[int]] = best.view(prefill.layers, heads, -1).sum(dim=-1).tolist()
-        return kept

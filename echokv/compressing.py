@@ -241,7 +241,7 @@ def compress(model: Any, inputs: Any, press: Press, budget: int | None = None, *
         check_ids(model.config, ids.tolist())
     rows = []
     for ids in given:
-        whole = prefill(model, ids, press.needs)
+        whole = prefill(model, ids, press.needs, tokenizer=tokenizer)
         rows.append(Chosen(*compact(whole, press.select(whole, budget))))
     return Compressed(model, press, budget, tokenizer, rows)
 

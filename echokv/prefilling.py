@@ -31,15 +31,18 @@ class Needs:
     window: post-RoPE queries of that many last prompt tokens.
     column_sums: the attention each key receives from all prompt queries.
     moments: mean and covariance of the queries before RoPE; the numbers of first tokens that are left out.
+    texts: token ids of texts, for which `prefill` needs the tokenizer.
     """
 
     window: int = 1
     column_sums: bool = False
     moments: frozenset[int] = frozenset()
+    texts: frozenset[str] = frozenset()
 
     def __or__(self, other: "Needs") -> "Needs":
         sums = self.column_sums or other.column_sums
-        return Needs(max(self.window, other.window), sums, self.moments | other.moments)
+        texts = self.texts | other.texts
+        return Needs(max(self.window, other.window), sums, self.moments | other.moments, texts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +80,7 @@ class Prefill:
     sums_seconds: float = 0.0
     moments: dict[int, list[Moments]] = field(default_factory=dict)
     moments_seconds: float = 0.0
+    texts: dict[str, list[int]] = field(default_factory=dict)
     places: tuple[int, ...] = ()
     rings: list[Ring] = field(default_factory=list)
     shared: Shared = field(default_factory=Shared, init=False, repr=False)
@@ -133,6 +137,14 @@ class Prefill:
         if skip not in self.moments:
             raise UsageError(f"query moments were not recorded: prefill with Needs(moments=frozenset({{{skip}}}))")
         return self.moments[skip]
+
+    def spelled(self, text: str) -> list[int]:
+        """Token ids of a text. Raises UsageError if the prefill was not asked for them, or given no tokenizer."""
+        if text not in self.texts:
+            raise UsageError(
+                f"the token ids of {text!r} were not recorded: prefill with Needs(texts=...) and tokenizer=TOKENIZER"
+            )
+        return self.texts[text]
 
     def share(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What `make` computes of this prefill, once for all policies that are at work on it and use the same key."""
@@ -210,6 +222,7 @@ def prefill(
     stop_ids: Iterable[int] | None = None,
     min_new_tokens: int = 0,
     generation: Generation = BARE,
+    tokenizer: Any = None,
 ) -> Prefill:
     """Run the prompt through the model once, with complete attention.
 
@@ -220,6 +233,7 @@ def prefill(
     stop_ids: token ids that end an answer; none by default.
     generation: how an answer's logits are changed; `Generation.of(model.generation_config)` is what `generate` does,
         by default they are taken as they are.
+    tokenizer: for presses that feed the model texts of their own; no other needs it.
 
     Raises UsageError for an empty prompt, more than one prompt, a prompt longer than the model's positions,
     a model that is not supported, or activations that overflow.
@@ -254,6 +268,7 @@ def prefill(
         sums_seconds=capture.sums_seconds,
         moments=capture.moments,
         moments_seconds=capture.moments_seconds,
+        texts={text: tokenizer.encode(text, add_special_tokens=False) for text in capture.needs.texts if tokenizer},
         places=tuple(capture.places),
         rings=capture.rings,
     )

@@ -221,5 +221,6 @@ def case(study: Study[Any], example: Example, model: Any, tokenizer: Any, needs:
     if asked.question:
         raise UserError("analyses are of prompts that end with their question: use preset.question=within")
     encoded = asked.encoded
-    filled = prefill(model, torch.tensor(encoded.ids), needs, asked.stop_ids, asked.min_new_tokens, asked.generation)
+    rules = (asked.stop_ids, asked.min_new_tokens, asked.generation, tokenizer)
+    filled = prefill(model, torch.tensor(encoded.ids), needs, *rules)
     return Case(example, encoded, filled, tokenizer, asked.max_new_tokens)

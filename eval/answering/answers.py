@@ -89,7 +89,8 @@ def _chosen(tasks: Sequence[Task], model: Any) -> list[_Row]:
         asked = task.asked
         with Meter() as filling:
             needs = union_of_needs(task.cells)
-            one = prefill(model, torch.tensor(asked.ids), needs, asked.stop_ids, asked.min_new_tokens, asked.generation)
+            rules = (asked.stop_ids, asked.min_new_tokens, asked.generation, asked.tokenizer)
+            one = prefill(model, torch.tensor(asked.ids), needs, *rules)
         filled.append((one, filling))
     groups = [
         (task, one, filling, group)

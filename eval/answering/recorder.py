@@ -54,6 +54,7 @@ class Recorder:
                     asked.stop_ids,
                     asked.min_new_tokens,
                     asked.generation,
+                    tokenizer,
                 )
                 chosen = [(cell, cell.press.select(filled, cell.budget)) for cell in grid]
                 self._keep(example, asked, tokenizer, made_by, filled, chosen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from echokv import UsageError
@@ -28,6 +28,7 @@ class Asked:
     min_new_tokens: int
     context: int
     generation: Generation = BARE
+    tokenizer: Any = field(default=None, repr=False, compare=False)
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -77,6 +78,7 @@ class Asked:
             min_new_tokens=generation.least_tokens(length, protocol.min_new_tokens(subset)),
             context=length if protocol.question == "within" else context_of(example, encoded, tokenizer),
             generation=generation,
+            tokenizer=tokenizer,
         )
 
 
