@@ -21,9 +21,9 @@ from echokv.checkpoints import (
     refuse_incomplete,
     refuse_quantized,
     refuse_tokenizer,
-    refuse_unsupported,
 )
 from echokv.errors import UsageError
+from echokv.supported import refuse_unsupported
 
 DTYPES = {
     "float16": torch.float16,

@@ -9,40 +9,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from echokv.attention import forward
-from echokv.causal import causal_attention, normalized_attention
-from echokv.checkpoints import refuse_unsupported
-from echokv.devices import now
+from echokv.capturing import Capture, Needs
 from echokv.errors import UsageError
 from echokv.generation import BARE, Generation
 from echokv.inputs import prompts
-from echokv.moments import Moments, moments
+from echokv.moments import Moments
 from echokv.rotary import Angles, angles, rotates
-from echokv.scores import accumulator, column_sums
+from echokv.scores import accumulator
 from echokv.shared import Shared
 from echokv.sliding import Ring
+from echokv.supported import refuse_unsupported
+
+__all__ = ["Needs", "Prefill", "prefill"]  # presses take the first two from here
 
 Made = TypeVar("Made")
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What a press wants recorded besides keys, values and logits; `a | b` serves both.
-
-    window: post-RoPE queries of that many last prompt tokens.
-    column_sums: the attention each key receives from all prompt queries.
-    moments: mean and covariance of the queries before RoPE; the numbers of first tokens that are left out.
-    texts: token ids of texts, for which `prefill` needs the tokenizer.
-    """
-
-    window: int = 1
-    column_sums: bool = False
-    moments: frozenset[int] = frozenset()
-    texts: frozenset[str] = frozenset()
-
-    def __or__(self, other: "Needs") -> "Needs":
-        sums = self.column_sums or other.column_sums
-        texts = self.texts | other.texts
-        return Needs(max(self.window, other.window), sums, self.moments | other.moments, texts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,51 +150,6 @@ class Prefill:
         return self.angles(layer, targets).turn(content).to(queries.dtype)
 
 
-class _Capture:
-    """Causal attention that keeps each layer's keys, values and whatever `needs` names, of sliding layers a window."""
-
-    def __init__(self, needs: Needs, model: Any) -> None:
-        self.needs = needs
-        self.model = model
-        self.places: list[int] = []
-        self.rings: list[Ring] = []
-        self.implementation: str = model.config._attn_implementation
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
-        self.queries: list[Tensor] = []
-        self.sums: list[Tensor] = []
-        self.moments: dict[int, list[Moments]] = {skip: [] for skip in needs.moments}
-        self.scaling = 1.0
-        self.sums_seconds = self.moments_seconds = 0.0
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        self.scaling = scaling
-        self.places.append(len(self.places) + len(self.rings))
-        key, value = key.contiguous(), value.contiguous()
-        self.keys.append(key[0])
-        self.values.append(value[0])
-        length = query.shape[2]
-        # A clone: a view would keep the queries of the whole prompt alive.
-        self.queries.append(query[0, :, max(0, length - self.needs.window) :].clone())
-        if self.moments:
-            begun = now(query.device)
-            for skip, found in self.moments.items():
-                turned = angles(self.model, self.places[layer], torch.arange(skip, max(skip, length)), query)
-                found.append(moments(turned, query[0], skip))
-            self.moments_seconds += now(query.device) - begun
-        if not self.needs.column_sums:
-            return causal_attention(query, key, value, scaling, self.implementation)
-        out, normalizers = normalized_attention(query, key, value, scaling, self.implementation)
-        begun = now(query.device)
-        self.sums.append(column_sums(query[0], key[0], scaling, normalizers=normalizers))
-        self.sums_seconds += now(query.device) - begun
-        return out
-
-    def slide(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int) -> Tensor:
-        self.rings.append(Ring.of(key[0], value[0], window, key.shape[2]))
-        return causal_attention(query, key.contiguous(), value.contiguous(), scaling, self.implementation, window)
-
-
 def prefill(
     model: Any,
     input_ids: Any,
@@ -226,7 +161,7 @@ def prefill(
 ) -> Prefill:
     """Run the prompt through the model once, with complete attention.
 
-    model: a loaded transformers causal language model of one of `echokv.checkpoints.KINDS`. Its attention kernel is
+    model: a loaded transformers causal language model of one of `echokv.supported.KINDS`. Its attention kernel is
         used ("flash_attention_2", or else scaled_dot_product_attention) and its settings are left as they were.
     input_ids: token ids [L] or [1, L], or what a tokenizer returned; one prompt.
     needs: what to record; `press.needs`, or the union of several.
@@ -248,7 +183,7 @@ def prefill(
     if not 0 < length <= limit:
         raise UsageError(f"the prompt has {length} tokens; the model takes 1 to {limit}: truncate it")
     ids = ids.to(model.device)
-    capture = _Capture(needs or Needs(), model)
+    capture = Capture(needs or Needs(), model)
     logits = forward(model, ids, torch.arange(length, device=ids.device)[None], capture)
     if not logits.isfinite().all():
         raise UsageError("the logits are not finite: the model's activations overflow; use bfloat16 or float32")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from echokv import Needs, causal, prefill, prefilling
+from echokv import Needs, capturing, causal, prefill
 from echokv.causal import causal_attention, normalized_attention
 from tests.counting import cuda
 from tests.elsewhere import elsewhere, moved
@@ -75,16 +75,16 @@ def test_kernels_that_hand_out_no_normalizers_are_taken_as_they_are(
 def test_column_sums_take_the_normalizers_of_the_prefills_own_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     model, ids = build("llama"), torch.tensor(prompt(40))
     handed: list[Tensor] = []
-    ours = prefilling.column_sums
+    ours = capturing.column_sums
 
     def noted(*parts: Any, normalizers: Tensor) -> Tensor:
         handed.append(normalizers)
         return ours(*parts, normalizers=normalizers)
 
-    monkeypatch.setattr(prefilling, "column_sums", noted)
+    monkeypatch.setattr(capturing, "column_sums", noted)
     one_pass = prefill(model, ids, Needs(column_sums=True))
     assert all(part is not None for part in handed)
-    monkeypatch.setattr(prefilling, "column_sums", lambda *parts, normalizers: ours(*parts))
+    monkeypatch.setattr(capturing, "column_sums", lambda *parts, normalizers: ours(*parts))
     two_passes = prefill(model, ids, Needs(column_sums=True))
     assert len(handed) == len(one_pass.column_sums()) == one_pass.layers
     for found, expected in zip(one_pass.column_sums(), two_passes.column_sums(), strict=True):

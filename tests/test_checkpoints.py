@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from echokv import UsageError, load_model, load_tokenizer
-from echokv.checkpoints import KINDS, added, refuse_unsupported
+from echokv.checkpoints import added
+from echokv.supported import KINDS, refuse_unsupported
 from eval.console.errors import UserError
 from eval.inputs.truncation import encode
 

@@ -25,9 +25,9 @@ from baselines.pyramidkv import PyramidKV
 from baselines.snapkv import SnapKV
 from echokv import EchoKV, Needs, Prefill, Session, Stretch, UsageError, advance, compress, decode_rows, prefill
 from echokv.attention import forward
-from echokv.checkpoints import KINDS, refuse_unsupported
 from echokv.further import feed
 from echokv.probe import probe
+from echokv.supported import KINDS, refuse_unsupported
 from tests.families import FAMILIES, SLIDE, WINDOW, family
 from tests.models import ARCHITECTURES, prompt, tiny
 from tests.policies import as_lists

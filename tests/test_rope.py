@@ -8,8 +8,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from baselines.full import FullKV
 from echokv import EchoKV, Prefill, UsageError, decode, prefill
-from echokv.checkpoints import refuse_unsupported
 from echokv.graphs import check_graphs
+from echokv.supported import refuse_unsupported
 from tests.models import VOCAB, prompt, randomise
 
 POSITIONS = 64

@@ -19,8 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from echokv.checkpoints import Checkpoint, read_json, refuse_unsupported
+from echokv.checkpoints import Checkpoint, read_json
 from echokv.errors import UsageError
+from echokv.supported import refuse_unsupported
 from eval.console.errors import UserError
 from eval.keeping import cache
 
