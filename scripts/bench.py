@@ -28,6 +28,7 @@ from benchmarks.bench import Bench
 from benchmarks.grid import grid
 from benchmarks.measured import Measured, Point, Row, Unavailable
 from benchmarks.neighbours import neighbours
+from benchmarks.rivals import rivals
 from benchmarks.selection import rows, scoring, selection
 from benchmarks.shares import shares
 from benchmarks.start import start
@@ -51,8 +52,10 @@ PARTS: dict[str, Callable[[Bench], Measured]] = {
     "analysis": analysis,
     "halves": halves,
     "neighbours": neighbours,
+    "rivals": rivals,
     "shares": shares,
 }
+ASKED_FOR = ("rivals", "shares")  # parts that are measured only where they are named
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -70,7 +73,12 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--tokens", type=int, default=64, help="new tokens per cell")
     add("--budgets", type=int, nargs="+", default=[128, 256, 512], help="tokens kept per head")
     add("--every", action="store_true", help="answer every cell alone, not one budget for all of H2O, LAQ and EchoKV")
-    add("--parts", nargs="+", choices=list(PARTS), help="what to measure; all but shares if not given")
+    add(
+        "--parts",
+        nargs="+",
+        choices=list(PARTS),
+        help=f"what to measure; all but {' and '.join(ASKED_FOR)} if not given",
+    )
     add("--examples", type=int, default=1, help="halves: examples of each task")
     add("--synthetic", type=int, default=512, help="halves: tokens of a prompt")
     add("--bandwidth", type=float, help="shares: the machine's limit in TB/s")
@@ -98,7 +106,7 @@ def measure(options: argparse.Namespace) -> int:
     points: list[Point] = []
     times: dict[str, float] = {}
     missing: dict[str, str] = {}
-    for part in options.parts or [name for name in PARTS if name != "shares"]:
+    for part in options.parts or [name for name in PARTS if name not in ASKED_FOR]:
         begun = time.perf_counter()
         try:
             made = PARTS[part](bench)

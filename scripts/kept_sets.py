@@ -2,13 +2,15 @@
 
 The same model and token ids on both sides, in float32; kvpress runs in an environment of its own. Printed is, per
 policy, in how many (layer, head) pairs the same tokens are kept, in how many a score that is equal to rounding was
-decided the other way, and how many differ for no such reason. The exit status is 1 if any do.
+decided the other way, and how many differ for no such reason. The exit status is 1 if any do. The model is laid before
+kvpress without its chat template, which would stand in KVzip's instructions: its prompts here have none.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from baselines.critical_snapkv import CriticalSnapKV  # noqa: E402
 from baselines.expected_attention import ExpectedAttention  # noqa: E402
 from baselines.keydiff import KeyDiff  # noqa: E402
 from baselines.knorm import Knorm  # noqa: E402
+from baselines.kvzip import KVzip  # noqa: E402
 from baselines.lagkv import LagKV  # noqa: E402
 from baselines.snapkv import SnapKV  # noqa: E402
 from baselines.tova import TOVA  # noqa: E402
@@ -41,17 +44,23 @@ TASKS = ("syn_facts", "syn_code", "syn_trec")
 
 @dataclass(frozen=True)
 class Pair:
-    """One of our presses and kvpress's of the same meaning."""
+    """One of our presses and kvpress's of the same meaning.
+
+    chunk: prompts and budgets are cut to multiples of it, for kvpress keeps whole chunks.
+    together: heads, layer after layer, of which kvpress drops the tokens of the lowest scores together.
+    """
 
     ours: Press
     press: str
     settings: dict[str, Any]
     inner: str | None = None
-    chunk: int = 1  # prompts and budgets are cut to multiples of it, for kvpress keeps whole chunks
+    chunk: int = 1
+    together: int = 1
 
     def request(self, budget: int, ids: Sequence[int]) -> dict[str, Any]:
-        """kvpress takes the share to remove and rounds what it keeps down, so half an entry is added."""
-        ratio = {"compression_ratio": 1 - (budget + 0.5) / len(ids)}
+        """kvpress takes the share to remove, and rounds down what a head keeps, or what heads together drop."""
+        half = 0.5 if self.together == 1 else -0.5 / self.together
+        ratio = {"compression_ratio": 1 - (budget + half) / len(ids)}
         settings = (
             {**self.settings, "press": {**self.settings["press"], **ratio}} if self.inner else self.settings | ratio
         )
@@ -90,6 +99,10 @@ PAIRS = {
         inner="SnapKVPress",
         chunk=20,
     ),
+    "kvzip": Pair(KVzip(chunk=512), "KVzipPress", {"chunk_size": 512}, together=90),  # SmolLM2's 30 layers of 3 heads
+    "kvzip_layer": Pair(
+        KVzip(chunk=512, across="layer"), "KVzipPress", {"chunk_size": 512, "layerwise": True}, together=3
+    ),
 }
 
 
@@ -117,9 +130,13 @@ def compared(options: argparse.Namespace) -> dict[str, Counter[str]]:
     model, tokenizer = load_model(embedded.NAME, dtype="float32", device="cpu")
     folder = embedded.folder()
     counts: dict[str, Counter[str]] = {policy: Counter() for policy in options.policies}
-    with worker(environment(options.kvpress or folder.parent / "kvpress"), folder.parent / "kvpress.log") as ask:
+    python = environment(options.kvpress or folder.parent / "kvpress")
+    with tempfile.TemporaryDirectory() as plain, worker(python, folder.parent / "kvpress.log") as ask:
+        for file in folder.iterdir():
+            if file.name != "chat_template.jinja":
+                (Path(plain) / file.name).symlink_to(file)
         threads = torch.get_num_threads()
-        made = ask(model=str(folder), dtype="float32", device="cpu", attention="sdpa", threads=threads)
+        made = ask(model=plain, dtype="float32", device="cpu", attention="sdpa", threads=threads)
         print(f"SmolLM2-135M-Instruct, float32, beside {', '.join(' '.join(pair) for pair in made.items())}\n")
         for ids in cases(tokenizer, options.lengths):
             needs = Needs()
@@ -128,20 +145,22 @@ def compared(options: argparse.Namespace) -> dict[str, Counter[str]]:
             for policy, counted in counts.items():
                 pair = PAIRS[policy]
                 own = ids[: len(ids) // pair.chunk * pair.chunk]
-                filled = prefill(model, torch.tensor(own), needs)
+                filled = prefill(model, torch.tensor(own), needs, tokenizer=tokenizer)
                 for budget in options.budgets:
                     whole = budget // pair.chunk * pair.chunk
                     theirs = ask(**pair.request(whole, own))["kept"]
-                    counted.update(judged(pair.ours, filled, whole, theirs))
+                    counted.update(judged(pair, filled, whole, theirs))
     return counts
 
 
-def judged(press: Press, filled: Prefill, budget: int, theirs: list[list[list[int]]]) -> Iterator[str]:
+def judged(pair: Pair, filled: Prefill, budget: int, theirs: list[list[list[int]]]) -> Iterator[str]:
     """Judge every layer and head of one choice."""
-    ours = press.select(filled, budget).positions()
-    for scores, own, other in zip(press.scores(filled, budget), ours, theirs, strict=True):
-        for head in range(len(own)):
-            yield judge(own[head].tolist(), other[head], scores[head])
+    ours = [head.tolist() for layer in pair.ours.select(filled, budget).positions() for head in layer]
+    scores = torch.cat(pair.ours.scores(filled, budget))
+    other = [head for layer in theirs for head in layer]
+    for at in range(0, len(ours), pair.together):
+        some = slice(at, at + pair.together)
+        yield from judge(ours[some], other[some], scores[some])
 
 
 def cases(tokenizer: Any, lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -151,15 +170,22 @@ def cases(tokenizer: Any, lengths: Sequence[int]) -> Iterator[list[int]]:
             yield tokenizer.encode(synthetic.make(task, 0, length=length)["context"])
 
 
-def judge(ours: list[int], theirs: list[int], scores: torch.Tensor) -> str:
-    """Say whether two kept sets of a head are equal, apart by scores that are equal to rounding, or different."""
-    if ours == theirs:
-        return "equal"
-    mine, other = sorted({*ours} - {*theirs}), sorted({*theirs} - {*ours})
-    if len(mine) != len(other):
-        return "different"
-    near = NEAR * float(scores[scores.isfinite()].abs().max())
-    return "ties" if float(scores[mine].max() - scores[other].min()) <= near else "different"
+def judge(ours: list[list[int]], theirs: list[list[int]], scores: torch.Tensor) -> Iterator[str]:
+    """Say of heads that share a budget whether what each keeps is equal, apart by rounding, or different.
+
+    scores: [heads, L]. Heads are apart by rounding if together they keep as many tokens on both sides, and no score
+    that decided between those of one side and those of the other is larger by more than rounding.
+    """
+    mine, other = torch.zeros_like(scores, dtype=torch.bool), torch.zeros_like(scores, dtype=torch.bool)
+    for head, (own, their) in enumerate(zip(ours, theirs, strict=True)):
+        mine[head, own], other[head, their] = True, True
+    apart = "different"
+    if mine.sum() == other.sum() and not (mine == other).all():
+        near = NEAR * float(scores[scores.isfinite()].abs().max())
+        if float(scores[mine & ~other].max() - scores[other & ~mine].min()) <= near:
+            apart = "ties"
+    for same in (mine == other).all(dim=1).tolist():
+        yield "equal" if same else apart
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from scripts.benchmarks.start import call
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPE: Any = SimpleNamespace(layers=3, length=1000)  # of a prefill, all that budgets of layers depend on
-PARTS = ("grid", "selection", "scoring", "rows", "analysis", "halves", "neighbours", "shares", "kvpress")
+PARTS = ("grid", "selection", "scoring", "rows", "analysis", "halves", "neighbours", "rivals", "shares", "kvpress")
 
 
 @pytest.mark.parametrize(
@@ -207,6 +207,8 @@ def test_a_run_writes_what_it_found(run: Any) -> None:
         "bfloat16",
         "hours, projected",
         "two side by side / one",
+        "selecting and recording / prefill, dapq",
+        "kvzip: tokens of these passes",
     ):
         assert part in names
     assert (run.out / "bench.md").read_text().count("\n") == len(found["rows"]) + 2
