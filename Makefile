@@ -11,7 +11,7 @@ CHOSEN := $(foreach name,model data preset results,$(if $($(name)),--$(name) $($
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint clean bench gpu-check tables table3 table4 table5 compare paper-check anomaly
-.PHONY: memory table1 table2 table6 ablations forensics dispersion sweep status report figures screenshots bench-report
+.PHONY: memory rivals table1 table2 table6 ablations forensics dispersion sweep status report figures screenshots bench-report
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
@@ -48,6 +48,10 @@ gpu-check: setup  ## on a GPU: is it right there, and what does it cost? Ten min
 tables: table3 table4 table5  ## the paper's Tables 3 to 5 as CSV, LaTeX and Markdown
 
 table3 table4 table5: setup  ## one of them: runs what is missing, scores, writes results/tables/
+	$(PY) run.py experiment=$@ $(RUN)
+	$(PY) -m eval.tables $@ experiment=$@ $(SETTINGS)
+
+rivals: setup  ## every policy at Table 3's budgets and at equal bytes, as results/tables/rivals.*
 	$(PY) run.py experiment=$@ $(RUN)
 	$(PY) -m eval.tables $@ experiment=$@ $(SETTINGS)
 

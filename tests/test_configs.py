@@ -47,6 +47,12 @@ def test_experiment(experiment: str) -> None:
         assert isinstance(instantiate(fields, _convert_="all"), Press)
 
 
+def test_rivals_are_all_methods_that_need_no_file() -> None:
+    config = composed("experiment=rivals")
+    assert sorted(config.methods) == [name for name in names("method") if name != "headkv"]
+    assert (config.budget, config.preset.name) == (composed("experiment=table3").budget, "equal_bytes")
+
+
 @pytest.mark.parametrize("data", names("data"))
 def test_data(data: str) -> None:
     assert source(composed(f"data={data}")) == data

@@ -1,4 +1,4 @@
-"""Tables 3, 4 and 5 from stored answers: `python -m eval.tables table3 --model smollm2 --data jsonl`.
+"""Tables of stored answers, the paper's and our own: `python -m eval.tables table3 --model smollm2 --data jsonl`.
 
 With settings of run.py instead, `python -m eval.tables table3 model=smollm2 data=jsonl data.path=records/`, it takes
 the answers of these very runs, with the methods and budgets of conf/experiment unless the settings say otherwise.
@@ -26,7 +26,7 @@ OWN = ("against", "edit", "no_errors", "all_columns", "by_length")  # options th
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = Parser(prog="python -m eval.tables", description="Tables 3, 4 and 5 of the paper.")
+    parser = Parser(prog="python -m eval.tables", description="Tables 3, 4 and 5 of the paper, and two of our own.")
     parser.add_argument("name", choices=TABLES)
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="settings of run.py; options as well")
     parser.add_argument("--no-errors", action="store_true", help="print no standard errors")

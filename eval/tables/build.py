@@ -31,6 +31,7 @@ COMPONENTS = ("stage1_only", "iterative_only")
 TABLES = {
     "table3": Definition("mistral", None, None, None),
     "table4": Definition("qwen", None, None, None),
+    "rivals": Definition("mistral", None, None, None, components=True),  # every policy at the same bytes
     "memory": Definition("mistral", None, None, None),  # policies and codecs at the same bytes
     "table5": Definition("mistral", ("laq", *COMPONENTS, "echokv"), (128,), ("multifieldqa_en", "hotpotqa")),
 }

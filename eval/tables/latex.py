@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 
 from eval.tables.layout import MISSING, Entry, Row, Table
 
 _SMALL = 5  # columns of scores that fit one column of a page of two
+_LONG = 56  # lines of rows that fit a page of LaTeX's article beside caption and notes
 
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#",
@@ -21,11 +24,35 @@ def escape(text: str) -> str:
 
 
 def render(table: Table) -> str:
-    r"""Return a `table` of one column of the page, or a `table*`; the document needs `\usepackage{booktabs}`."""
+    r"""Return a `table` of one column of the page, or a `table*`; the document needs `\usepackage{booktabs}`.
+
+    A table that is too long for a page goes on in further ones of the same number.
+    """
     small = len(table.columns) <= _SMALL
+    first = r"% \usepackage{booktabs}" + ("" if small else "; 16 tasks need a line of 17.5 cm")
+    floats = [_float(page, small, bool(number)) for number, page in enumerate(_pages(table))]
+    return "\n".join([first, *floats, *(f"% {escape(line)}" for line in table.details)]) + "\n"
+
+
+def _pages(table: Table) -> list[Table]:
+    """The table cut into parts that fit a page: between two budgets, or within one that fits none."""
+    pages: list[list[Row]] = [[]]
+    left = _LONG
+    for block in table.blocks:
+        whole = sum(map(_lines, block))
+        for row in block:
+            if left < (whole if row is block[0] and whole <= _LONG else _lines(row)):
+                pages, left = [*pages, []], _LONG
+            pages[-1].append(row)
+            left -= _lines(row)
+    blocks = ([tuple(same) for _, same in groupby(page, key=lambda row: row.budget)] for page in pages)
+    return [replace(table, blocks=tuple(own)) for own in blocks]
+
+
+def _float(table: Table, small: bool, goes_on: bool) -> str:
+    """One float; that which goes on has the number of the one before and only says so."""
     place, gap = ("table", "3pt") if small else ("table*", "1.5pt")
     lines = [
-        r"% \usepackage{booktabs}" + ("" if small else "; 16 tasks need a line of 17.5 cm"),
         rf"\begin{{{place}}}",
         r"\centering\scriptsize",
         rf"\setlength{{\tabcolsep}}{{{gap}}}",
@@ -37,9 +64,14 @@ def render(table: Table) -> str:
         lines += [r"\midrule", *_block(block, len(table.columns) + 2)]
     lines += [r"\bottomrule", r"\end{tabular}"]
     lines += [rf"\par\smallskip\parbox{{\linewidth}}{{\raggedright {escape(note)}}}" for note in table.notes]
+    if goes_on:
+        return "\n".join([*lines, r"\addtocounter{table}{-1}\caption{Continued.}", rf"\end{{{place}}}"])
     lines += [rf"\caption{{{escape(table.caption)}}}", rf"\label{{tab:{table.name}}}", rf"\end{{{place}}}"]
-    lines += [f"% {escape(line)}" for line in table.details]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
+
+
+def _lines(row: Row) -> int:
+    return 2 if row.variant or any(entry.error for entry in row.entries) else 1
 
 
 def _header(table: Table) -> Iterator[str]:
@@ -65,7 +97,7 @@ def _block(block: Sequence[Row], columns: int) -> Iterator[str]:
 def _row(row: Row) -> Iterator[str]:
     """The scores and, under them, the variant and what is known of their standard errors."""
     yield _line([escape(row.method), row.stored, *map(_entry, row.entries)])
-    if row.variant or any(entry.error for entry in row.entries):
+    if _lines(row) > 1:
         errors = [rf"{{\tiny$\pm${entry.error}}}" if entry.error else "" for entry in row.entries]
         yield _line([rf"\tiny {escape(row.variant)}" if row.variant else "", "", *errors]) + "[1pt]"
 

@@ -15,8 +15,9 @@ import pandas as pd
 
 from eval.tables import titles
 
-ORDER = (  # of rows, as in the paper's tables; other methods come last
-    "full", "streamingllm", "h2o", "snapkv", "pyramidkv", "laq", "stage1_only", "iterative_only", "echokv",
+ORDER = (  # of rows: ceiling and floor, then as in the paper's tables; other methods come last
+    "full", "oracle", "random", "streamingllm", "h2o", "snapkv", "pyramidkv", "laq", "stage1_only",
+    "iterative_only", "echokv",
 )  # fmt: skip
 FRAME = ["method", "variant", "budget"]  # columns of a data frame that say which row a line is of
 CODE = "code"

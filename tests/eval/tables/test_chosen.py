@@ -100,6 +100,10 @@ def test_make_hands_each_setting_to_those_who_take_it() -> None:
     assert sorted(run.split()[2:]) == ["data.path=records/", "experiment=table3", "model=smollm2"]
     settings = ["against=snapkv", "all_columns=true", "data.path=records/", "experiment=table3", "model=smollm2"]
     assert sorted(table.split()[4:]) == settings
+    run, table = commands("rivals", "limit=2", "against=snapkv")
+    assert run.split()[2:] == ["experiment=rivals", "limit=2"]
+    assert table.split()[3:5] == ["rivals", "experiment=rivals"]
+    assert sorted(table.split()[5:]) == ["against=snapkv", "limit=2"]
     (compared,) = commands("compare", "against=snapkv", "foo=1")
     assert sorted(compared.split()[3:]) == ["against=snapkv", "foo=1"]
 

@@ -342,3 +342,25 @@ def test_tables_compile_with_booktabs_alone(tmp_path: Path) -> None:
 )
 def test_what_is_stored_has_three_digits(number: float, text: str) -> None:
     assert layout.short(number) == text
+
+
+@pytest.mark.parametrize("errors", [True, False])
+def test_a_table_of_many_methods_goes_on_over_pages(tmp_path: Path, errors: bool) -> None:
+    """26 methods at three budgets: no float is larger than its page, no row is lost or said twice."""
+    entry = Entry("50.00", "1.00" if errors else "")
+    full = (Row("FullKV", "--", (entry, entry)),)
+    blocks = [tuple(Row(f"M{number}", str(size), (entry, entry)) for number in range(26)) for size in (128, 256, 512)]
+    text = latex.render(Table("long", "Many.", (("QA", 1),), ("Hot", "Avg"), (full, *blocks), ("Note.",)))
+    assert text.count(r"\caption{Many.}") == text.count(r"\label{tab:long}") == 1
+    assert text.count(r"\caption{Continued.}") == text.count(r"\begin{table}") - 1 == (2 if errors else 1)
+    assert [text.count(f"M{number} &") for number in range(26)] == [3] * 26
+    (tmp_path / "long.tex").write_text(text)
+    output = compiled(tmp_path, "long")
+    assert "Float too large" not in output
+    assert "Overfull" not in output
+
+
+def test_a_budget_that_fits_no_page_is_cut_within() -> None:
+    rows = tuple(Row(f"M{number}", "128", (Entry("50.00"),)) for number in range(100))
+    text = latex.render(Table("long", "Many.", (("QA", 1),), ("Hot",), (rows,), ()))
+    assert text.count("Budget 128") == text.count(r"\begin{table}") == 2
