@@ -134,3 +134,8 @@ class Kivi(Codec):
 
 def _divisor(dim: int, group: int) -> int:
     return max(size for size in range(1, min(dim, group) + 1) if dim % size == 0)
+
+
+def index_bytes(n: int) -> int:
+    """Bytes of a place among n; where heads of a layer lie on both sides of the limit, all take the longer form."""
+    return 2 if n <= 2**15 else 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,18 +12,36 @@ from torch import Tensor
 
 from echokv.devices import sent
 from echokv.errors import UsageError
+from echokv.rotary import Angles
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Where the entries of a layer are from.
+
+    layer: which of the `layers` that are evicted from. heads: of each head the KV head, one of `groups`.
+    positions: of the entries. angles: the rotation of the layer's keys to some positions.
+    """
+
+    layer: int
+    layers: int
+    heads: Sequence[int]
+    groups: int
+    positions: Int[Tensor, " n"]
+    angles: Callable[[Tensor], Angles]
 
 
 @dataclass(frozen=True, eq=False)
 class Entries:
     """What the heads of one layer keep of the prompt: head by head, ascending, without padding.
 
-    lengths: how many each head keeps; n is their sum.
+    lengths: how many each head keeps; n is their sum. origin: where they are from, which not every codec asks for.
     """
 
     keys: Float[Tensor, "n D"]
     values: Float[Tensor, "n D"]
     lengths: Sequence[int]
+    origin: Origin | None = None
 
 
 class Packed(Protocol):

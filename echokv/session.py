@@ -5,6 +5,7 @@
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -16,8 +17,9 @@ from echokv.codecs import Codec
 from echokv.devices import sent
 from echokv.errors import UsageError
 from echokv.generation import BARE
-from echokv.packing import Entries, Packed, padded
+from echokv.packing import Entries, Origin, Packed, padded
 from echokv.prefilling import Prefill
+from echokv.rotary import angles
 from echokv.selection import Selection
 
 Made = TypeVar("Made")
@@ -92,12 +94,15 @@ class Session:
         """What is selected, quantised once."""
         if self.codec is None:
             return []
-        self.codec.check(self.prefill.keys[0].shape[-1])
-        made = []
+        prefill, made = self.prefill, []
+        self.codec.check(prefill.keys[0].shape[-1])
         for layer, (index, kept) in enumerate(zip(self.selection.indices, self.selection.kept, strict=True)):
-            full = (gather(part[layer], index) for part in (self.prefill.keys, self.prefill.values))
-            keys, values = (torch.cat([head[:n] for head, n in zip(part, kept, strict=True)]) for part in full)
-            made.append(self.codec.pack(Entries(keys, values, kept)))
+            full = (index, *(gather(part[layer], index) for part in (prefill.keys, prefill.values)))
+            places, keys, values = (torch.cat([head[:n] for head, n in zip(part, kept, strict=True)]) for part in full)
+            heads = [head * prefill.groups // len(kept) for head in range(len(kept))]
+            turn = partial(angles, prefill.model, prefill.places[layer], like=keys)
+            origin = Origin(layer, prefill.layers, heads, prefill.groups, places, turn)
+            made.append(self.codec.pack(Entries(keys, values, kept, origin)))
         return made
 
     def kept(self, layer: int) -> tuple[Float[Tensor, "heads longest D"], Float[Tensor, "heads longest D"]]:

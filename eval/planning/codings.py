@@ -61,9 +61,11 @@ def codings(settings: Mapping[str, Any]) -> list[Coding | None]:
     try:
         kind: type[Any] = get_class(target)
     except Exception as error:  # whatever importing it may raise
-        raise UserError(f"cache._target_: there is no class {target}; choose cache=kivi or cache=none") from error
+        raise UserError(
+            f"cache._target_: there is no class {target}; choose cache=kivi, cache=kvquant or cache=none"
+        ) from error
     if not issubclass(kind, Codec):
-        raise UserError(f"cache._target_: {target} is no Codec; choose cache=kivi or cache=none")
+        raise UserError(f"cache._target_: {target} is no Codec; choose cache=kivi, cache=kvquant or cache=none")
     found: list[Coding | None] = []
     for words, chosen in variants(kind, dict(settings)):
         label = Coding(chosen).codec.label

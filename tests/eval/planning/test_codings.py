@@ -74,3 +74,12 @@ def test_a_class_that_is_no_codec_is_refused() -> None:
         codings({"_target_": "builtins.dict"})
     with pytest.raises(UserError, match="there is no class"):
         codings({"_target_": "echokv.codecs.Kiwi"})
+
+
+def test_a_kvquant_is_known_by_its_fields(tiny_folder: Path, tmp_path: Path) -> None:
+    (cell,) = plan(tiny_folder, tmp_path, "method=snapkv", "cache=kvquant", "cache.bits=2").grid
+    assert cell.label == "snapkv + KVQuant-p-2 128"
+    assert cell.store.key.identity["cache"] == {
+        "name": "KVQuant-p-2", "_target_": "echokv.kvquant.KVQuant", "code": None, "coding": 1, "fake": False,
+        "bits": 2, "share": 0.99, "sinks": 5, "points": "nf", "scales": "float16",
+    }  # fmt: skip
