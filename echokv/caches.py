@@ -88,6 +88,10 @@ def _sliding(ring: Ring, end: int) -> DynamicSlidingWindowLayer:
 
 def arguments(session: Session, ids: Int[Tensor, " n"]) -> dict[str, Any]:
     """What `model.generate` is given: all ids, a mask of ones, and the cache that has seen all but the last of them."""
-    parameters = inspect.signature(session.prefill.model.forward).parameters
-    name = "cache" if "cache" in parameters else "past_key_values"
+    name = cache_name(session.prefill.model)
     return {"input_ids": ids[None], "attention_mask": torch.ones_like(ids)[None], name: cache_of(session)}
+
+
+def cache_name(model: Any) -> str:
+    """What the installed transformers calls the argument of a model that takes its cache."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"

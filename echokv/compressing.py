@@ -17,6 +17,7 @@ from echokv.further import check_ids, check_positions, compact
 from echokv.inputs import prompts, turns
 from echokv.prefilling import prefill
 from echokv.press import Press
+from echokv.progress import layer_bar
 from echokv.session import Stretch
 
 
@@ -113,16 +114,9 @@ class Compressed:
         chosen = settings(self.model, config, changes)
         seeds = seeds_of(seed, len(self.rows), bool(chosen.get("do_sample")))
         check_streamer(streamer, len(self.rows))
+        more = logits_processor, stopping_criteria
         rules = [
-            rule(
-                self.model,
-                chosen,
-                _with(row.had(), row.unfed),
-                self.tokenizer,
-                logits_processor,
-                stopping_criteria,
-                one,
-            )
+            rule(self.model, chosen, _with(row.had(), row.unfed), self.tokenizer, *more, one)
             for row, one in zip(self.rows, seeds, strict=True)
         ]
         for row, own in zip(self.rows, rules, strict=True):
@@ -226,12 +220,15 @@ class Compressed:
             )
 
 
-def compress(model: Any, inputs: Any, press: Press, budget: int | None = None, *, tokenizer: Any = None) -> Compressed:
+def compress(
+    model: Any, inputs: Any, press: Press, budget: int | None = None, *, tokenizer: Any = None, progress: bool = False
+) -> Compressed:
     """Read prompts with complete attention, and keep what a press chooses of each one's cache.
 
     model: a loaded transformers model, as for `prefill`. inputs: token ids (a tensor, a list), what a tokenizer or
         apply_chat_template returned, or, with a tokenizer, text or messages; one prompt or a list of them, of any
         lengths. press: a policy, such as EchoKV(). budget: tokens kept per KV head; None for a press without one.
+    progress: draw a bar on a terminal while it reads, of layers; nothing elsewhere, nor for what takes below a second.
 
     What is evicted is freed. Raises UsageError for anything else, saying what to pass instead.
     """
@@ -240,9 +237,10 @@ def compress(model: Any, inputs: Any, press: Press, budget: int | None = None, *
     for ids in given:
         check_ids(model.config, ids.tolist())
     rows = []
-    for ids in given:
-        whole = prefill(model, ids, press.needs, tokenizer=tokenizer)
-        rows.append(Chosen(*compact(whole, press.select(whole, budget))))
+    with layer_bar(model, len(given), progress):
+        for ids in given:
+            whole = prefill(model, ids, press.needs, tokenizer=tokenizer)
+            rows.append(Chosen(*compact(whole, press.select(whole, budget))))
     return Compressed(model, press, budget, tokenizer, rows)
 
 

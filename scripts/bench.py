@@ -28,6 +28,7 @@ from benchmarks.bench import Bench
 from benchmarks.grid import grid
 from benchmarks.measured import Measured, Point, Row, Unavailable
 from benchmarks.neighbours import neighbours
+from benchmarks.program import program
 from benchmarks.rivals import rivals
 from benchmarks.selection import rows, scoring, selection
 from benchmarks.shares import shares
@@ -52,6 +53,7 @@ PARTS: dict[str, Callable[[Bench], Measured]] = {
     "analysis": analysis,
     "halves": halves,
     "neighbours": neighbours,
+    "program": program,
     "rivals": rivals,
     "shares": shares,
 }

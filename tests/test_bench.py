@@ -33,7 +33,19 @@ from scripts.benchmarks.start import call
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPE: Any = SimpleNamespace(layers=3, length=1000)  # of a prefill, all that budgets of layers depend on
-PARTS = ("grid", "selection", "scoring", "rows", "analysis", "halves", "neighbours", "rivals", "shares", "kvpress")
+PARTS = [
+    "grid",
+    "selection",
+    "scoring",
+    "rows",
+    "analysis",
+    "halves",
+    "neighbours",
+    "program",
+    "rivals",
+    "shares",
+    "kvpress",
+]
 
 
 @pytest.mark.parametrize(
@@ -207,6 +219,10 @@ def test_a_run_writes_what_it_found(run: Any) -> None:
         "bfloat16",
         "hours, projected",
         "two side by side / one",
+        "full cache: tokens per second / transformers' own",
+        "bytes stored at its end / after the prompt",
+        "growth of memory in its second half",
+        "feeding it / prefilling all anew",
         "selecting and recording / prefill, dapq",
         "kvzip: tokens of these passes",
     ):
