@@ -96,4 +96,4 @@ bench-report: setup  ## load and interaction times of the report in a browser
 	$(PY) scripts/bench_report.py
 
 clean:  ## remove the environment, keep results
-	rm -rf .venv *.egg-info
+	rm -rf .venv build *.egg-info

@@ -5,11 +5,12 @@ from typing import Literal
 
 import torch
 
-from baselines.ada import Ada
 from echokv.errors import UsageError
 from echokv.prefilling import Prefill
 from echokv.press import Scores
 from echokv.selection import Keep, cut
+
+from .ada import Ada
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,14 @@ from typing import Literal
 
 import torch
 
-from baselines.pyramidkv import PyramidKV
-from baselines.snapkv import SnapKV
 from echokv import EchoKV
 from echokv.errors import UsageError
 from echokv.prefilling import Prefill
 from echokv.press import Press, Scores
 from echokv.selection import Keep, cut
+
+from .pyramidkv import PyramidKV
+from .snapkv import SnapKV
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from baselines.ada import Ada
-from baselines.critical_snapkv import CriticalSnapKV
-from baselines.snapkv import SnapKV
 from echokv.prefilling import Prefill
 from echokv.press import Scores
 from echokv.selection import Keep
+
+from .ada import Ada
+from .critical_snapkv import CriticalSnapKV
+from .snapkv import SnapKV
 
 
 @dataclass(frozen=True, kw_only=True)

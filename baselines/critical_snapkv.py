@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from baselines.snapkv import SnapKV
 from echokv.prefilling import Prefill
 from echokv.scores import accumulator, protect
+
+from .snapkv import SnapKV
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from baselines.across import Across
-from baselines.cake import CAKE
-from baselines.critical_snapkv import CriticalSnapKV
 from echokv.prefilling import Needs, Prefill
 from echokv.scores import pool, protect
+
+from .across import Across
+from .cake import CAKE
+from .critical_snapkv import CriticalSnapKV
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from baselines.importance import added, read, spread
-from baselines.snapkv import SnapKV
 from echokv.errors import UsageError
 from echokv.prefilling import Prefill
 from echokv.press import Scores
 from echokv.selection import Keep
+
+from .importance import added, read, spread
+from .snapkv import SnapKV
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from baselines.across import Across
 from echokv.errors import UsageError
 from echokv.prefilling import Needs, Prefill
 from echokv.probe import probe
 from echokv.scores import LOGITS, accumulator, products
+
+from .across import Across
 
 
 @dataclass(frozen=True, kw_only=True)

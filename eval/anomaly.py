@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from eval.console.called import called
 from eval.console.errors import Parser, UserError, command
 from eval.inputs import subsets
 from eval.scoring import statistics
@@ -185,7 +186,7 @@ def _same(one: pd.DataFrame, other: pd.DataFrame) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = Parser(prog="python -m eval.anomaly", description="FullKV by chat and generation rule.")
+    parser = Parser(prog=called("anomaly"), description="FullKV by chat and generation rule.")
     options(parser, against=False)
     return command(parser, arguments, _write)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from eval.console.called import called
 from eval.console.errors import Parser, UserError, command, nearest
 from eval.inputs import subsets
 from eval.report import groups
@@ -116,7 +117,7 @@ def difference_table(compared: pd.DataFrame) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = Parser(prog="python -m eval.compare", description="Paired differences of methods.")
+    parser = Parser(prog=called("compare"), description="Paired differences of methods.")
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="the options in another form")
     options(parser)
     return command(parser, arguments, _print)

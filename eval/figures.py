@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from eval.console.called import called
 from eval.console.errors import Parser, UserError, command
 from eval.report import canvas, groups, numbers, plots
 from eval.report.look import looks
@@ -53,7 +54,7 @@ def write(results: Path, against: str) -> Iterator[Path]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = Parser(prog="python -m eval.figures", description="Figures for a paper, PDF and PNG.")
+    parser = Parser(prog=called("figures"), description="Figures for a paper, PDF and PNG.")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored answers")
     parser.add_argument("--against", default=AGAINST, help="method of the paired differences")
     return command(parser, arguments, _print)

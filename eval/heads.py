@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from eval.analysis.__main__ import start
+from eval.console.called import called
 from eval.console.errors import UserError
 from eval.console.mistakes import command
 
@@ -16,7 +17,7 @@ def begin() -> None:
     """Put the words into the analysis's form. Raises UserError if the first names no model."""
     words = sys.argv[1:]
     if not words or "=" in words[0].removeprefix("model=") or words[0].startswith("-"):
-        raise UserError("name a model first: python -m eval.heads smollm2")
+        raise UserError(f"name a model first: {called('heads')} smollm2")
     sys.argv[1:] = ["heads", f"model={words[0].removeprefix('model=')}", *words[1:]]
     start()
 

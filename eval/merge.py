@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from eval.console.called import called
 from eval.console.errors import Parser, UserError, command
 from eval.keeping import manifests
 from eval.keeping.kernels import kernels, refuse_other_kernels
@@ -43,7 +44,7 @@ def merge(source: Path, into: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = Parser(prog="python -m eval.merge", description="Merge results folders.")
+    parser = Parser(prog=called("merge"), description="Merge results folders.")
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="results folders of other machines")
     parser.add_argument("into", type=Path, metavar="INTO", help="results folder that takes them in")
     return command(parser, arguments, _merge)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from eval.console.called import called
 from eval.console.errors import Parser, command
 from eval.tables import paper
 from eval.tables.paper import Claim
@@ -76,7 +77,7 @@ def report(sections: Mapping[str, list[Finding]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the report; the paper's inconsistencies are findings, not errors, so the exit status is 0."""
     parser = Parser(
-        prog="python -m eval.paper_check", description="The paper's cells, marks and statements against each other."
+        prog=called("paper_check"), description="The paper's cells, marks and statements against each other."
     )
     return command(parser, arguments, lambda _: print(_checked()))
 

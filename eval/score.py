@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from eval.console.called import called
 from eval.console.errors import Parser, command
 from eval.inputs import subsets
 from eval.scoring.predictions import Table, read_tables
@@ -24,7 +25,7 @@ from eval.scoring.rows import Row, Score, score_rows
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
     parser = Parser(
-        prog="python -m eval.score",
+        prog=called("score"),
         description="Score LongBench predictions: code by both edit similarities, English summaries by the official "
         "Rouge-L and by rouge-score, LongBench-E also by the records' length in words (0-4k, 4-8k, 8k+).",
     )

@@ -19,6 +19,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from eval.console.called import called
 from eval.console.errors import Parser, UserError, command, nearest
 from eval.inputs import subsets
 from eval.keeping import reading, selections
@@ -149,7 +150,7 @@ def _runs(chosen: argparse.Namespace) -> list[Run]:
     folders = [path for path in folders if chosen.data in (None, path.parent.name)]
     folders = [path for path in folders if chosen.model in (None, path.name)]
     if not folders:
-        raise UserError(f"no such answers in {chosen.results}: run python run.py first, or check --data and --model")
+        raise UserError(f"no such answers in {chosen.results}: run {called()} first, or check --data and --model")
     parts = [collect.find(chosen.results, path.parent.name, path.name, where) for path in folders]
     return [run for part in parts for run in collect.named(part)]
 
@@ -188,7 +189,7 @@ def tables_of(chosen: argparse.Namespace, console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = Parser(prog="python -m eval.show", description="Results in the terminal.")
+    parser = Parser(prog=called("show"), description="Results in the terminal.")
     parser.add_argument("example", nargs="?", help="the _id of an example or how it begins; without it, the tables")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored answers")
     parser.add_argument("--data", help="only this source of records: longbench, jsonl or synthetic")

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eval.answering.progress import FRESH, Progress, has_answers, progress, seconds_left
+from eval.console.called import called
 from eval.console.errors import Parser, UserError, command
 from eval.inputs import subsets
 
@@ -31,7 +32,7 @@ def render(lines: Sequence[Progress]) -> Group:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = Parser(prog="python -m eval.status", description="How far the stored runs are.")
+    parser = Parser(prog=called("status"), description="How far the stored runs are.")
     parser.add_argument("results", nargs="?", type=Path, help="folder of the stored answers (default: results)")
     parser.add_argument("--subsets", default="", metavar="NAME,...", help="subsets or groups that are to be answered")
     parser.add_argument("--watch", nargs="?", const="5", metavar="SECONDS", help="go on until nothing is missing")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def imports(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield (node.module or "").split(".")[0]
+            yield path.parent.name if node.level else (node.module or "").split(".")[0]
 
 
 def imported(package: Path) -> dict[str, set[str]]:
@@ -33,8 +34,9 @@ def imported(package: Path) -> dict[str, set[str]]:
             if isinstance(node, ast.Import):
                 wanted = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
-                inner = [f"{node.module}.{alias.name}" for alias in node.names]
-                wanted = [one if one in files else f"{node.module}" for one in inner]
+                source = resolve_name("." * node.level + (node.module or ""), name.rpartition(".")[0])
+                inner = [f"{source}.{alias.name}" for alias in node.names]
+                wanted = [one if one in files else source for one in inner]
             else:
                 continue
             known = {one if one in files else f"{one}.__init__" for one in wanted}
@@ -86,6 +88,8 @@ def test_a_circle_of_rooms_is_found() -> None:
     [
         "import package.a",
         "from package import a",
+        "from . import a",
+        "from .a import A",
         "from package.a import A",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from package.a import A",
         "def late():\n    from package import a",

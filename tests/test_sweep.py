@@ -323,7 +323,7 @@ def test_stand_in_is_used_only_without_accounting(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (MissingConfigException("", "hydra/launcher/submitit_slurm"), "pip install -e '.[slurm]'"),
+        (MissingConfigException("", "hydra/launcher/submitit_slurm"), "pip install hydra-submitit-launcher"),
         (MissingConfigException("", "hydra/launcher/slrum"), "unknown hydra/launcher 'slrum'; did you mean slurm?"),
         (RuntimeError('Could not detect "srun", are you indeed on a slurm cluster?'), "hydra/launcher=local"),
     ],

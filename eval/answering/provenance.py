@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from echokv.causal import kernel
+from eval.console import called
 from eval.inputs.examples import Data
 from eval.planning.settings import Settings
 
@@ -65,8 +66,10 @@ def without_paths(value: Any) -> Any:
 
 
 def code_version() -> dict[str, Any]:
-    """Commit of the working tree and whether it has changes; empty outside a checkout."""
-    root = Path(__file__).resolve().parents[2]
+    """Commit of the working tree and whether it has changes; the version of an installed wheel; empty of neither."""
+    root = called.ROOT
+    if called.INSTALLED:
+        return {"version": version("echokv")}
     try:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
         changes = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)

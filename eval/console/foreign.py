@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import echokv
+from eval.console.called import ROOT
 from eval.console.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = Path(echokv.__file__).resolve().parent
 STDLIB = Path(sysconfig.get_path("stdlib"))
 
 
@@ -45,5 +47,5 @@ def _users(file: str) -> bool:
     """Whether code is not Python's, an installed package's, the library's or this harness's."""
     path = Path(file)
     installed = {"site-packages", "dist-packages"} & set(path.parts)
-    others = (STDLIB, ROOT / "echokv", ROOT / "eval", ROOT / "run.py")
+    others = (STDLIB, LIBRARY, ROOT / "eval", ROOT / "run.py")
     return not (installed or file.startswith("<") or any(path.is_relative_to(other) for other in others))

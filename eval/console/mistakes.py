@@ -105,7 +105,7 @@ def _unknown_choice(path: str) -> str:
     """path: GROUP/NAME of a YAML that is not there; of a model also GROUP/FOLDER or GROUP/HUB_NAME."""
     group, _, name = path.rpartition("/")
     if name.startswith("submitit_"):
-        return "sweeps over Slurm or local tasks need hydra-submitit-launcher: pip install -e '.[slurm]'"
+        return "sweeps over Slurm or local tasks need hydra-submitit-launcher: pip install hydra-submitit-launcher"
     if group.startswith("model/"):
         given = path.removeprefix("model/")
         return f"model={given}: model= names a YAML of conf/model; write model.name={given} for a folder or hub name"

@@ -79,7 +79,7 @@ def _task_file(subset: str) -> Path:
     raise UserError(
         f"{subset}: the official prompt comes from the lm-eval package, which is "
         f"{'without a LongBench task of this name' if folders else 'not installed'}; "
-        "run `pip install lm-eval`, or give your own with data.prompts=FILE"
+        "run `pip install --no-deps lm-eval`, or give your own with data.prompts=FILE"
     )
 
 

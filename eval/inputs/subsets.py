@@ -116,7 +116,7 @@ def _yaml(path: Path) -> dict[str, Any]:
     try:
         content = conf.read(path)
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; install the repository with pip install -e") from error
+        raise UserError(f"{path}: {error.strerror}; a file of this program is missing: install it again") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a YAML file ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):

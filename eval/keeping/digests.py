@@ -16,8 +16,12 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any
 
+import echokv
+
 ROOT = Path(__file__).resolve().parents[2]
-OURS = (ROOT / "echokv", ROOT / "eval")
+LIBRARY = Path(echokv.__file__).resolve().parent
+OURS = (LIBRARY, ROOT / "eval")
+POLICIES = ROOT / "baselines"  # of a wheel within the library
 STANDARD = tuple(Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "platstdlib"))
 INSTALLED = {"site-packages", "dist-packages"}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -57,7 +61,7 @@ def reached(modules: Iterable[str], own: Iterable[str]) -> dict[str, Path]:
 
 def digest(files: Iterable[tuple[str, Path]]) -> str | None:
     """A digest of modules by name and content, None of none."""
-    parts = [f"{name} {_content(file)}" for name, file in sorted(files)]
+    parts = [f"{name} {_content(name, file)}" for name, file in sorted(files)]
     return sha256("\n".join(parts).encode()).hexdigest()[:16] if parts else None
 
 
@@ -81,34 +85,42 @@ def _counts(name: str, installed: bool) -> bool:
     file = _file(name)
     if file is None:
         return name not in sys.builtin_module_names
+    if file.is_relative_to(POLICIES):
+        return True
+    if any(file.is_relative_to(place) for place in OURS):
+        return False
     if INSTALLED & set(file.parts):
         return installed
-    return not any(file.is_relative_to(place) for place in (*OURS, *STANDARD))
+    return not any(file.is_relative_to(place) for place in STANDARD)
 
 
 def _imported(name: str, file: Path) -> Iterator[str]:
     """What a module imports, wherever in it; of `from a import b` both a and a.b, which may be a module too."""
-    tree = _parsed(file)
-    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    tree = _parsed(name, file)
     for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            with suppress(ImportError):
-                base = resolve_name("." * node.level + (node.module or ""), package)
-                yield base
-                yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield str(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _parsed(file: Path) -> ast.Module | None:
+def _parsed(name: str, file: Path) -> ast.Module | None:
+    """The syntax tree of a module, its relative imports as the absolute ones that they stand for."""
     try:
-        return ast.parse(file.read_bytes()) if file.suffix == ".py" else None
+        tree = ast.parse(file.read_bytes()) if file.suffix == ".py" else None
     except (OSError, SyntaxError, ValueError):
         return None
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.ImportFrom) and node.level:
+            with suppress(ImportError):  # from beyond the outermost package: it stays as it is
+                node.module, node.level = resolve_name("." * node.level + (node.module or ""), package), 0
+    return tree
 
 
-def _content(file: Path) -> str:
-    tree = _parsed(file)
+def _content(name: str, file: Path) -> str:
+    tree = _parsed(name, file)
     text = repr(_plain(tree)).encode("utf-8", "backslashreplace") if tree else file.read_bytes()
     return sha256(text).hexdigest()
 

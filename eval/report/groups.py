@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eval.console.called import called
 from eval.console.errors import UserError
 from eval.keeping import reading
 from eval.keeping.manifests import digest
@@ -70,7 +71,7 @@ def find(results: Path, required: bool = True, where: Mapping[str, str] | None =
             if not where or len(models) == 1:
                 raise
     if required and not found:
-        raise UserError(f"no answers in {results}: run python run.py first, or name another folder with --results")
+        raise UserError(f"no answers in {results}: run {called()} first, or name another folder with --results")
     return found
 
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from eval.console.called import called
 from eval.console.errors import Parser, UserError, command
 from eval.tables import cells, latex
 from eval.tables.build import TABLES, build, restricted, write_files
@@ -26,7 +27,7 @@ OWN = ("against", "edit", "no_errors", "all_columns", "by_length")  # options th
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status, 1 with one line on stderr for wrong input."""
-    parser = Parser(prog="python -m eval.tables", description="Tables 3, 4 and 5 of the paper, and two of our own.")
+    parser = Parser(prog=called("tables"), description="Tables 3, 4 and 5 of the paper, and two of our own.")
     parser.add_argument("name", choices=TABLES)
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="settings of run.py; options as well")
     parser.add_argument("--no-errors", action="store_true", help="print no standard errors")

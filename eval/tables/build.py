@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from eval.console.called import called
 from eval.console.errors import UserError
 from eval.tables import cells, gates, notes, titles
 from eval.tables.collect import Run
@@ -129,5 +130,7 @@ def restricted(answers: pd.DataFrame, definition: Definition) -> pd.DataFrame:
     if definition.budgets is not None:
         wanted &= answers["budget"].isin(definition.budgets)
     if not wanted.any():
-        raise UserError(f"no answers of {', '.join(definition.methods or ['any method'])}; run them with run.py first")
+        raise UserError(
+            f"no answers of {', '.join(definition.methods or ['any method'])}; run them with {called()} first"
+        )
     return answers[wanted]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from eval.console.called import called
 from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.scoring import memory, statistics
@@ -144,7 +145,7 @@ def by_length(frame: pd.DataFrame) -> pd.DataFrame:
                 {**cell, "score": own.mean, "standard_error": own.error, "low": own.low, "high": own.high, **about}
             )
     if not found:
-        raise UserError("no answers to LongBench-E, which --by-length is of: run python run.py subset=longbench_e")
+        raise UserError(f"no answers to LongBench-E, which --by-length is of: run {called()} subset=longbench_e")
     return pd.DataFrame(found).astype({"budget": "Int64"})
 
 

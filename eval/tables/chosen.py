@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.console import mistakes
+from eval.console.called import called
 from eval.console.errors import UserError
 from eval.inputs import sources
 from eval.inputs.protocol import Protocol
@@ -45,7 +46,7 @@ def runs(settings: Settings, words: Sequence[str]) -> list[Run]:
     expected = _expected(settings)
     kept = [run for run in found if _is_of(run.identity, expected) and _same_data(run.identity, source)]
     if not kept:
-        raise UserError(f"no run of these settings is stored in {folder}: run python run.py {' '.join(words)} first")
+        raise UserError(f"no run of these settings is stored in {folder}: run {called()} {' '.join(words)} first")
     return kept
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from eval.console.called import called
 from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
 from eval.keeping import manifests, reading
@@ -82,7 +83,7 @@ def find(results: Path, data: str, model: str, where: Mapping[str, str] | None =
     folder = results / data / model
     if not folder.is_dir():
         present = sorted({str(path.parent.parent.relative_to(results)) for path in results.glob("*/*/*/manifest.json")})
-        remedy = nearest(f"{data}/{model}", present) if present else "; answer the examples first with python run.py"
+        remedy = nearest(f"{data}/{model}", present) if present else f"; answer the examples first with {called()}"
         raise UserError(f"no answers of {model} on {data} in {results}{remedy}")
     runs = [_run(path.parent) for path in sorted(folder.glob("*/manifest.json"))]
     known = {name for run in runs for name in _settings(run.identity)}

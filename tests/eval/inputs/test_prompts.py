@@ -115,7 +115,7 @@ def test_another_editions_text_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_p
             with pytest.raises(UserError, match="no doc_to_text"):
                 prompts.template("lcc")
         monkeypatch.setattr(prompts, "find_spec", lambda _name: None)
-        with pytest.raises(UserError, match=r"not installed.*pip install lm-eval"):
+        with pytest.raises(UserError, match=r"not installed.*pip install --no-deps lm-eval"):
             prompts.template("lcc")
     finally:
         prompts._official.cache_clear()

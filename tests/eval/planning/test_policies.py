@@ -199,7 +199,9 @@ def imported(modules: set[str]) -> set[str]:
     while waiting:
         found |= waiting
         texts = [(digests.ROOT / f"{name.replace('.', '/')}.py").read_text() for name in waiting]
-        waiting = {name for text in texts for name in re.findall(r"^from (baselines\.\w+) import", text, re.M)} - found
+        waiting = {
+            f"baselines.{name}" for text in texts for name in re.findall(r"^from \.(\w+) import", text, re.M)
+        } - found
     return found
 
 
@@ -241,6 +243,19 @@ def test_only_what_runs_is_digested(tmp_path: Path, code: str, same: bool) -> No
     (tmp_path / "b.py").write_text(code)
     found = [digests.digest([("module", tmp_path / name)]) for name in ("a.py", "b.py")]
     assert (found[0] == found[1]) == same
+
+
+def test_a_relative_import_is_the_absolute_one(tmp_path: Path) -> None:
+    for name, code in (
+        ("a.py", "from .near import f"),
+        ("b.py", "from package.near import f"),
+        ("c.py", "from . import f"),
+    ):
+        (tmp_path / name).write_text(code)
+    relative, absolute, other = (
+        digests.digest([("package.own", tmp_path / name)]) for name in ("a.py", "b.py", "c.py")
+    )
+    assert relative == absolute != other
 
 
 def swept(*settings: str) -> list[Policy]:

@@ -1,0 +1,13 @@
+"""How commands are called: in the repository by Python, where a wheel is installed by the command `echokv`."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTALLED = ROOT.name == "_harness"
+
+
+def called(command: str = "run") -> str:
+    """What to type for a command of `eval`, or for run.py."""
+    if INSTALLED:
+        return "echokv" if command == "run" else f"echokv {command}"
+    return "python run.py" if command == "run" else f"python -m eval.{command}"
