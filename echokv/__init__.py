@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from echokv.codecs import Codec, Kivi
     from echokv.compressing import Compressed, compress
     from echokv.decoding import advance, decode, decode_rows
+    from echokv.kvquant import KVQuant
     from echokv.lookahead import EchoKV, Lookahead, Round
     from echokv.models import load_model, load_tokenizer
     from echokv.prefilling import Needs, Prefill, prefill
@@ -20,6 +21,7 @@ __all__ = [
     "Codec",
     "Compressed",
     "EchoKV",
+    "KVQuant",
     "Kivi",
     "Lookahead",
     "Needs",
@@ -43,6 +45,7 @@ _HOMES = {
     "Codec": "codecs",
     "Compressed": "compressing",
     "EchoKV": "lookahead",
+    "KVQuant": "kvquant",
     "Kivi": "codecs",
     "Lookahead": "lookahead",
     "Needs": "prefilling",

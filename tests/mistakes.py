@@ -120,6 +120,7 @@ VALUES = [
     run("Kivi.bits is 3; it must be 1, 2, 4, 8, or 16, which stores all as it is", "cache=kivi cache.bits=3"),
     run("Kivi.residual is -1; it must be at least 0", "cache=kivi cache.residual=-1"),
     run("Kivi.residual is 0; under rule=kivi it must be at least 1", "cache=kivi cache.rule=kivi"),
+    run("KVQuant.bits is 3; it must be 2 or 4", "cache=kvquant cache.bits=3"),
     run("budget_bytes is 0; give a whole number of bytes, at least 1, a list of them, or null", "budget_bytes=0"),
     Mistake(
         f"{SHORT} method=snapkv cache=kivi cache.group=8 budget_bytes=999",

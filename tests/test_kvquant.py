@@ -14,8 +14,8 @@ from transformers.models.llama.modeling_llama import rotate_half
 
 from baselines.full import FullKV
 from baselines.snapkv import SnapKV
-from echokv import Selection, Session, UsageError, decode_rows
-from echokv.kvquant import KVQuant, normal_float
+from echokv import KVQuant, Selection, Session, UsageError, decode_rows
+from echokv.kvquant import normal_float
 from echokv.packing import Entries, Origin
 from echokv.pointed import Layer
 from echokv.rotary import Angles, angles
