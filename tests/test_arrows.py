@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ALLOWED = {
     "echokv": {"echokv", "torch", "transformers", "tokenizers", "jaxtyping", "flash_attn", "triton"},
-    "baselines": {"baselines", "echokv", "torch", "jaxtyping"},
+    "baselines": {"baselines", "echokv", "torch", "jaxtyping", "kvpress"},
 }
 
 

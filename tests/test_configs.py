@@ -28,6 +28,8 @@ def source(chosen: Settings) -> str:
 
 @pytest.mark.parametrize(("method", "preset"), list(itertools.product(names("method"), names("preset"))))
 def test_method(method: str, preset: str) -> None:
+    if method == "kvpress":
+        pytest.importorskip("kvpress", reason="needs kvpress: see docs/library.md")
     config = composed(f"method={method}", f"preset={preset}")
     assert list(config.methods) == [method]
     assert isinstance(instantiate(config.methods[method], _convert_="all"), Press)
@@ -47,9 +49,9 @@ def test_experiment(experiment: str) -> None:
         assert isinstance(instantiate(fields, _convert_="all"), Press)
 
 
-def test_rivals_are_all_methods_that_need_no_file() -> None:
+def test_rivals_are_all_methods_that_need_no_file_and_no_other_package() -> None:
     config = composed("experiment=rivals")
-    assert sorted(config.methods) == [name for name in names("method") if name != "headkv"]
+    assert sorted(config.methods) == [name for name in names("method") if name not in ("headkv", "kvpress")]
     assert (config.budget, config.preset.name) == (composed("experiment=table3").budget, "equal_bytes")
 
 
