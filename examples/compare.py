@@ -1,31 +1,19 @@
-"""Three presses on one prompt, as one would in a notebook: one prefill, one batch, a data frame."""
+"""Three presses beside the full cache, as one would in a notebook: a run of the harness as a data frame."""
 
-import pandas as pd
+from tempfile import TemporaryDirectory
 
-import echokv
-from baselines.snapkv import SnapKV
-from baselines.streaming_llm import StreamingLLM
+from eval.answering.frame import evaluate
 
-BUDGET = 128
-model, tokenizer = echokv.load_model("smollm2", dtype="float32")
-filler = "The grass is green and the sky is blue, and the sheep stand where they stood before. "
-text = filler * 15 + "The secret pass code of Alice is 48213. " + filler * 15
-turn = [{"role": "user", "content": text + "\nWhat is the secret pass code of Alice?"}]
-presses = {"StreamingLLM": StreamingLLM(), "SnapKV": SnapKV(), "EchoKV": echokv.EchoKV(workspace=256)}
-
-needs = echokv.Needs()
-for press in presses.values():
-    needs |= press.needs
-ids = tokenizer.apply_chat_template(turn, add_generation_prompt=True)
-filled = echokv.prefill(model, ids, needs, stop_ids=[tokenizer.eos_token_id])
-kept = {name: press.select(filled, BUDGET) for name, press in presses.items()}
-answers = echokv.decode_rows([echokv.Session(filled, selection) for selection in kept.values()], 24)
-rows = [
-    {
-        "press": name,
-        "kept MB": selection.bytes(filled) / 1e6,
-        "answer": tokenizer.decode(answer, skip_special_tokens=True),
-    }
-    for (name, selection), answer in zip(kept.items(), answers, strict=True)
-]
-print(pd.DataFrame(rows).to_string(index=False))
+with TemporaryDirectory() as results:  # give a folder of your own to keep the answers, and to go on with them
+    frame = evaluate(
+        "model=smollm2",
+        "method=[full,streamingllm,snapkv,echokv]",
+        "budget=128",
+        "preset=equal_bytes",
+        "subset=syn_fact",
+        "limit=2",
+        f"results={results}",
+    )
+table = frame.groupby("method", sort=False)[["score", "bytes"]].mean().reset_index()
+table["bytes"] /= 1e6
+print(table.rename(columns={"score": "mean score of 2", "bytes": "mean MB kept"}).round(1).to_string(index=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import TYPE_CHECKING
 
 from eval.answering import announce
 from eval.answering.summary import summary
@@ -13,6 +14,9 @@ from eval.planning.earlier import notes
 from eval.planning.plan import Plan
 from eval.planning.settings import Settings
 from eval.planning.todo import missing
+
+if TYPE_CHECKING:
+    from eval.planning.recording import Recording
 
 
 def run(settings: Settings) -> None:
@@ -40,6 +44,15 @@ def carry_out(plan: Plan) -> None:
         return
     if plan.settings.record.selections and plan.protocol.question == "after":
         raise UserError("record.selections shows prompts with their question: use preset.question=within")
+    recording = fill(plan)
+    print(summary(grid, examples, plan.preset.edit, str(plan.model.label), plan.results))
+    if recording:
+        print(recording.said(), file=sys.stderr)
+
+
+def fill(plan: Plan) -> Recording | None:
+    """Answer what is missing and store it; what was recorded of selections, if that is asked for."""
+    grid, examples = plan.grid, plan.data.examples
     todo = list(missing(grid, examples, plan.answering.alone))
     asked, left = len(grid) * len(examples), sum(len(lacking) for _, lacking in todo)
     recording = None
@@ -55,6 +68,4 @@ def carry_out(plan: Plan) -> None:
 
         check_writable(plan.results)
         answer_all(plan, todo, recording)
-    print(summary(grid, examples, plan.preset.edit, str(plan.model.label), plan.results))
-    if recording:
-        print(recording.said(), file=sys.stderr)
+    return recording

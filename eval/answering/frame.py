@@ -1,0 +1,40 @@
+"""A run as a data frame, for notebooks: the same answers, in the same place, as the command would make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from eval.answering.runner import fill
+from eval.inputs.examples import by_subset
+from eval.planning.plan import Plan
+from eval.planning.settings import composed
+from eval.scoring.memory import points
+
+COST = ("entries", "bytes", "new_tokens", "selection_seconds")
+
+
+def evaluate(*settings: str) -> pd.DataFrame:
+    """Answer what is missing and return one line for each example and row, in the order of the settings.
+
+    settings: words of run.py's command line, such as "method=[snapkv,echokv]", "budget=128", "limit=2".
+
+    Columns: dataset, _id, method (with what tells variants apart), budget (none for FullKV), score (0 to 100), pred,
+    entries and bytes stored, new_tokens, selection_seconds.
+
+    Raises UserError for wrong settings and what the machine lacks, and Hydra's errors for settings that are not there.
+    """
+    plan = Plan.of(composed(settings))
+    fill(plan)
+    lines: list[dict[str, Any]] = []
+    for name, group in by_subset(plan.data.examples).items():
+        for cell in plan.grid:
+            stored = cell.store.answers(name)
+            answers = [stored[example.id] for example in group]
+            scores = points(plan.results / "scores", group[0].subset, answers, plan.preset.edit)
+            for answer, score in zip(answers, scores, strict=True):
+                about = {"dataset": name, "_id": answer["_id"], "method": cell.row, "budget": cell.budget}
+                cost = {field: answer[field] for field in COST}
+                lines.append({**about, "score": score, "pred": answer["pred"], **cost})
+    return pd.DataFrame(lines).astype({"budget": "Int64"}) if lines else pd.DataFrame()
