@@ -7,10 +7,11 @@ from typing import Any
 import pandas as pd
 
 from eval.answering.runner import fill
+from eval.console.errors import UserError
 from eval.inputs.examples import by_subset
 from eval.planning.plan import Plan
-from eval.planning.settings import composed
 from eval.scoring.memory import points
+from eval.tables.chosen import settings_of
 
 COST = ("entries", "bytes", "new_tokens", "selection_seconds")
 
@@ -23,9 +24,13 @@ def evaluate(*settings: str) -> pd.DataFrame:
     Columns: dataset, _id, method (with what tells variants apart), budget (none for FullKV), score (0 to 100), pred,
     entries and bytes stored, new_tokens, selection_seconds.
 
-    Raises UserError for wrong settings and what the machine lacks, and Hydra's errors for settings that are not there.
+    Raises UserError for settings that are wrong or ask for no answers, and for what the machine lacks.
     """
-    plan = Plan.of(composed(settings))
+    plan = Plan.of(settings_of(settings))
+    if plan.settings.inspect is not None:
+        raise UserError("inspect shows prompts and answers none: leave it out, or use python run.py")
+    if not plan.data.examples:
+        raise UserError(f"shard {plan.settings.shard} holds no example of these subsets: nothing to evaluate")
     fill(plan)
     lines: list[dict[str, Any]] = []
     for name, group in by_subset(plan.data.examples).items():
@@ -37,4 +42,4 @@ def evaluate(*settings: str) -> pd.DataFrame:
                 about = {"dataset": name, "_id": answer["_id"], "method": cell.row, "budget": cell.budget}
                 cost = {field: answer[field] for field in COST}
                 lines.append({**about, "score": score, "pred": answer["pred"], **cost})
-    return pd.DataFrame(lines).astype({"budget": "Int64"}) if lines else pd.DataFrame()
+    return pd.DataFrame(lines).astype({"budget": "Int64"})

@@ -42,8 +42,6 @@ def carry_out(plan: Plan) -> None:
 
         print(preview(plan.model, plan.protocol, examples[:inspect]))
         return
-    if plan.settings.record.selections and plan.protocol.question == "after":
-        raise UserError("record.selections shows prompts with their question: use preset.question=within")
     recording = fill(plan)
     print(summary(grid, examples, plan.preset.edit, str(plan.model.label), plan.results))
     if recording:
@@ -53,6 +51,8 @@ def carry_out(plan: Plan) -> None:
 def fill(plan: Plan) -> Recording | None:
     """Answer what is missing and store it; what was recorded of selections, if that is asked for."""
     grid, examples = plan.grid, plan.data.examples
+    if plan.settings.record.selections and plan.protocol.question == "after":
+        raise UserError("record.selections shows prompts with their question: use preset.question=within")
     todo = list(missing(grid, examples, plan.answering.alone))
     asked, left = len(grid) * len(examples), sum(len(lacking) for _, lacking in todo)
     recording = None

@@ -31,6 +31,19 @@ def test_a_line_for_each_example_and_row(tiny_settings: list[str], tmp_path: Pat
     assert evaluate(*words).equals(frame)  # from the store
 
 
-def test_wrong_settings_are_told(tiny_settings: list[str]) -> None:
-    with pytest.raises(UserError, match="budget 8 is too small for SnapKV"):
-        evaluate(*tiny_settings, "method=snapkv", "budget=8")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["method=snapkv", "budget=8"], "budget 8 is too small for SnapKV"),
+        (["method=snapk"], "did you mean snapkv"),
+        (["budget=[128"], "cannot read"),
+        (["colour=red"], "unknown setting"),
+        (["inspect=1"], "answers none"),
+        (["shard=5/9"], "holds no example"),
+        (["record.selections=true", "preset=context_only"], "use preset.question=within"),
+    ],
+)
+def test_what_makes_no_answers_is_one_line(words: list[str], said: str, tiny_settings: list[str]) -> None:
+    with pytest.raises(UserError, match=said) as caught:
+        evaluate(*tiny_settings, "subset=syn_fact", *words)
+    assert "\n" not in str(caught.value)
