@@ -19,6 +19,11 @@ absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 ROOT = Path(__file__).parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest test, minutes of one process, comes first: at the end the other process would wait for it."""
+    items.sort(key=lambda item: item.path.name != "test_long_run.py")
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real records beside a checkout; a clone without it skips what needs it."""

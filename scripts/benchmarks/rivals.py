@@ -15,7 +15,8 @@ from .bench import Bench, composed
 from .measured import Measured, Row, shortest
 
 SCORES, MOMENTS, PROBE = 0.03, 0.15, 1.1
-ELSEWHERE = ("full", "h2o")  # FullKV chooses nothing; the part `selection` measures H2O with either of its queries
+# FullKV chooses nothing; the part `selection` measures H2O with either of its queries; kvpress is another package.
+ELSEWHERE = ("full", "h2o", "kvpress")
 NO_BAR = ("laq", "echokv", "stage1_only", "iterative_only", "ada_echokv", "oracle", "kvzip")  # these run the model
 
 
