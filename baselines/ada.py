@@ -1,5 +1,6 @@
 """Ada-KV: heads of a layer share its budget by their scores."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -77,10 +78,14 @@ def share(won: list[int], own: list[int], alpha: float, exact: bool) -> list[int
     if not exact:
         return [round(n * (1 - alpha) + int(size * alpha)) for n, size in zip(won, own, strict=True)]
     part = Fraction(str(alpha))
-    targets = [n * (1 - part) + size * part for n, size in zip(won, own, strict=True)]
+    return whole([n * (1 - part) + size * part for n, size in zip(won, own, strict=True)], sum(own))
+
+
+def whole(targets: Sequence[Fraction | float], total: int) -> list[int]:
+    """Targets rounded down; what is missing from the total goes to the largest remainders, lower heads first."""
     sizes = [int(target) for target in targets]
     by_remainder = sorted(range(len(sizes)), key=lambda head: (sizes[head] - targets[head], head))
-    for head in by_remainder[: sum(own) - sum(sizes)]:
+    for head in by_remainder[: total - sum(sizes)]:
         sizes[head] += 1
     return sizes
 

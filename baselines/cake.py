@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from echokv.masses import window_attention
 from echokv.prefilling import Needs, Prefill
 from echokv.press import Press
-from echokv.scores import accumulator, pool, products, protect
+from echokv.scores import pool, protect
 
 
 class Watched(NamedTuple):
@@ -54,23 +55,12 @@ class CAKE(Press):
     def least_budget(self) -> int:
         return self.window + 1
 
-    def attention(self, prefill: Prefill, layer: int) -> Float[Tensor, "H window n"]:
-        """What each window query pays to each of the n tokens before the window: probabilities, causal."""
-        keys, queries = prefill.keys[layer], prefill.last_queries(layer, self.window)
-        by_group = queries.reshape(prefill.groups, -1, queries.shape[-1])
-        logits = products(by_group, keys, prefill.scaling, accumulator(keys.dtype))
-        logits = logits.view(prefill.heads, self.window, prefill.length)
-        before = prefill.length - self.window
-        ahead = torch.ones(self.window, self.window, dtype=torch.bool, device=keys.device).triu(1)
-        logits[..., before:].masked_fill_(ahead, -torch.inf)
-        return logits.softmax(dim=-1)[..., :before]
-
     def watched(self, prefill: Prefill) -> list[Watched]:
         """Per layer, what scores and preferences are made of."""
         return prefill.share((CAKE, self.window), lambda: [self._watch(prefill, i) for i in range(prefill.layers)])
 
     def _watch(self, prefill: Prefill, layer: int) -> Watched:
-        paid = self.attention(prefill, layer)
+        paid = window_attention(prefill, layer, self.window)
         variance = paid.var(dim=1)
         return Watched(paid.mean(dim=1), variance, -(paid * (paid + 1e-10).log()).sum(), variance.sum())
 

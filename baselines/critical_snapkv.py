@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from echokv.prefilling import Prefill
-from echokv.scores import accumulator, protect
+from echokv.press import Press
+from echokv.scores import accumulator, protect, ranks
 
 from .snapkv import SnapKV
 
@@ -44,10 +45,9 @@ class CriticalSnapKV(SnapKV):
         scores = []
         for layer, sizes in enumerate(self.head_budgets(sums, budget, prefill)):
             mean = sums[layer][:, : prefill.length - self.window] / rows
-            both = (mean + self.epsilon) * self.output_norms(prefill, layer)[:, : mean.shape[1]]
-            ranks = mean.sort(descending=True, stable=True).indices.sort().indices
-            sure = torch.tensor([self.sure(size, budget) for size in sizes], device=ranks.device)
-            scores.append(protect(both.masked_fill(ranks < sure[:, None], torch.inf), self.window))
+            both = (mean + self.epsilon) * output_norms(self, prefill, layer)[:, : mean.shape[1]]
+            sure = torch.tensor([self.sure(size, budget) for size in sizes], device=mean.device)
+            scores.append(protect(both.masked_fill(ranks(mean) < sure[:, None], torch.inf), self.window))
         return scores
 
     def sure(self, size: int, budget: int) -> int:
@@ -56,11 +56,11 @@ class CriticalSnapKV(SnapKV):
             return int(self.first * (size - self.window))
         return max(0, int(self.first * size) - self.window)
 
-    def output_norms(self, prefill: Prefill, layer: int) -> Float[Tensor, "heads L"]:
-        """L1 norm of each value behind its head's part of the output projection."""
-        norms = prefill.share((CriticalSnapKV, layer), lambda: _output_norms(prefill, layer))
-        found = self.by_head(norms, prefill)
-        return found / (prefill.heads // prefill.groups) if self.granularity == "kv_head" else found
+
+def output_norms(press: Press, prefill: Prefill, layer: int) -> Float[Tensor, "heads L"]:
+    """L1 norm of each value behind its head's part of the output projection, the mean of a KV head's query heads."""
+    found = press.by_head(prefill.share((output_norms, layer), lambda: _output_norms(prefill, layer)), prefill)
+    return found / (prefill.heads // prefill.groups) if press.granularity == "kv_head" else found
 
 
 def _output_norms(prefill: Prefill, layer: int) -> Float[Tensor, "H L"]:

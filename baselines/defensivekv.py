@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from echokv.masses import window_attention
 from echokv.prefilling import Needs, Prefill
-from echokv.scores import pool, protect
+from echokv.scores import pool, protect, ranks
 
 from .across import Across
-from .cake import CAKE
-from .critical_snapkv import CriticalSnapKV
+from .critical_snapkv import output_norms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,17 +54,21 @@ class DefensiveKV(Across):
 
     def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
         assert budget is not None  # `scope` asks for it
-        watching, critical = CAKE(window=self.window), CriticalSnapKV(granularity=self.granularity)
-        heads = prefill.groups if self.granularity == "kv_head" else prefill.heads
+        layers = prefill.share(self, lambda: [self._judge(prefill, layer) for layer in range(prefill.layers)])
         scores = []
-        for layer in range(prefill.layers):
-            paid = watching.attention(prefill, layer)
-            norms = critical.output_norms(prefill, layer)[:, : paid.shape[-1]]
-            score = self.worst(paid.view(heads, -1, paid.shape[-1])) * norms / norms.sum(dim=0)
-            sure = self.sure(paid, heads, budget - self.window)
-            ranks = self.mean(paid, heads).sort(descending=True, stable=True).indices.sort().indices
-            scores.append(protect(score.masked_fill(ranks < sure[:, None], torch.inf), self.window))
+        for score, rank, reach in layers:
+            sure = rank < reach.clamp(max=budget - self.window)[:, None]
+            scores.append(protect(score.masked_fill(sure, torch.inf), self.window))
         return scores
+
+    def _judge(self, prefill: Prefill, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What no budget changes: each token's score, its rank by mean attention, and how many would be sure."""
+        paid = window_attention(prefill, layer, self.window)
+        by_head = paid.view(self.heads_of(prefill), -1, paid.shape[-1])
+        norms = output_norms(self, prefill, layer)[:, : paid.shape[-1]]
+        score = self.worst(by_head) * norms / norms.sum(dim=0)
+        mean = by_head.mean(dim=1)
+        return score, ranks(mean), self.reach(mean, paid)
 
     def worst(self, paid: Float[Tensor, "heads rows n"]) -> Float[Tensor, "heads n"]:
         """The most that any row pays to each token, at least their mean."""
@@ -73,16 +77,11 @@ class DefensiveKV(Across):
         most = pooled.amax(dim=1)
         return most.clamp(min=most.mean(dim=-1, keepdim=True))
 
-    def sure(self, paid: Float[Tensor, "H window n"], heads: int, most: int) -> Int[Tensor, " heads"]:
-        """How many of its tokens each head is sure of, by mean attention: `most` at most."""
-        mean = self.mean(paid, heads)
+    def reach(self, mean: Float[Tensor, "heads n"], paid: Float[Tensor, "H window n"]) -> Int[Tensor, " heads"]:
+        """How many of its best tokens by mean attention hold less than `covered` of each head's."""
         if self.window_share == "window":
             share = 1 - paid.sum(dim=-1).mean()
         else:
             share = paid[..., -self.window :].sum(dim=-1).mean()
         held = (mean / mean.sum(dim=-1, keepdim=True)).sort(descending=True).values.cumsum(dim=-1)
-        return (held < self.covered - share).sum(dim=-1).clamp(max=most)
-
-    @staticmethod
-    def mean(paid: Float[Tensor, "H window n"], heads: int) -> Float[Tensor, "heads n"]:
-        return paid.view(heads, -1, paid.shape[-1]).mean(dim=1)
+        return (held < self.covered - share).sum(dim=-1)

@@ -10,6 +10,7 @@ from echokv.prefilling import Prefill
 from echokv.press import Scores
 from echokv.selection import Keep
 
+from .ada import whole
 from .importance import added, read, spread
 from .snapkv import SnapKV
 
@@ -73,7 +74,8 @@ class HeadKV(SnapKV):
 
     def head_budgets(self, scores: Scores, budget: int, prefill: Prefill) -> Keep:
         own = budget - (self.window if self.counts == "free" else 0)
-        shares, ratio = self.shares(prefill), prefill.heads // prefill.groups
+        # The file is read once for all budgets.
+        shares, ratio = prefill.share((HeadKV, self), lambda: self.shares(prefill)), prefill.heads // prefill.groups
         together = ratio if self.granularity == "kv_head" else 1
         if self.groups == "sum":
             shares = added(shares, together)
@@ -92,8 +94,4 @@ class HeadKV(SnapKV):
             targets = spread(targets, shares, most)
         if self.total == "official":
             return [min(round(target), most) for target in targets]
-        sizes = [int(target) for target in targets]
-        by_remainder = sorted(range(len(sizes)), key=lambda head: (sizes[head] - targets[head], head))
-        for head in by_remainder[: own * len(sizes) - sum(sizes)]:
-            sizes[head] += 1
-        return [min(size, most) for size in sizes]
+        return [min(size, most) for size in whole(targets, own * len(targets))]

@@ -76,7 +76,7 @@ class KVzip(Across):
         return found
 
     def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
-        heads = prefill.groups if self.granularity == "kv_head" else prefill.heads
+        heads = self.heads_of(prefill)
         scores = [keys.new_zeros(heads, prefill.length, dtype=accumulator(keys.dtype)) for keys in prefill.keys]
         for begin, end, ids in self.replays(prefill):
             sinks = min(self.n_sink, begin)

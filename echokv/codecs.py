@@ -6,11 +6,11 @@ What is scored is the full cache. Importing this module imports no torch: a plan
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from echokv.errors import UsageError
-from echokv.fields import fits, words
+from echokv.fields import check
 
 if TYPE_CHECKING:
     from echokv.packing import Entries, Packed
@@ -26,11 +26,7 @@ class Codec:
     fake: bool = False
 
     def __post_init__(self) -> None:
-        kinds = get_type_hints(type(self))
-        for field in fields(self):
-            value, kind = getattr(self, field.name), kinds[field.name]
-            if not fits(value, kind):
-                raise UsageError(f"{type(self).__name__}.{field.name} is {value!r}; it must be {words(kind)}")
+        check(self)
 
     @property
     def label(self) -> str:

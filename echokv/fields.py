@@ -1,7 +1,19 @@
 """Whether a field's value is of the type it is annotated with: values come from YAML files and command lines."""
 
+from dataclasses import fields
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from echokv.errors import UsageError
+
+
+def check(made: Any) -> None:
+    """Raise UsageError if a dataclass has a field whose value is not of the field's type."""
+    kinds = get_type_hints(type(made))
+    for field in fields(made):
+        value, kind = getattr(made, field.name), kinds[field.name]
+        if not fits(value, kind):
+            raise UsageError(f"{type(made).__name__}.{field.name} is {value!r}; it must be {words(kind)}")
 
 
 def fits(value: Any, kind: Any) -> bool:

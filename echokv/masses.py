@@ -8,7 +8,7 @@ from torch import Tensor
 
 from echokv.devices import runs, sent
 from echokv.prefilling import Prefill
-from echokv.scores import Precision, attention_mass, room
+from echokv.scores import Precision, accumulator, attention_mass, products, room
 
 
 def masses(
@@ -41,6 +41,18 @@ def window_masses(prefill: Prefill, window: int, precision: Precision) -> list[F
         return masses(prefill, queries, visible, precision)
 
     return prefill.share(("window", window, precision), make)
+
+
+def window_attention(prefill: Prefill, layer: int, window: int) -> Float[Tensor, "H window n"]:
+    """What each of the last `window` queries pays to each of the n tokens before them: probabilities, causal."""
+    keys, queries = prefill.keys[layer], prefill.last_queries(layer, window)
+    by_group = queries.reshape(prefill.groups, -1, queries.shape[-1])
+    logits = products(by_group, keys, prefill.scaling, accumulator(keys.dtype))
+    logits = logits.view(prefill.heads, window, prefill.length)
+    before = prefill.length - window
+    ahead = torch.ones(window, window, dtype=torch.bool, device=keys.device).triu(1)
+    logits[..., before:].masked_fill_(ahead, -torch.inf)
+    return logits.softmax(dim=-1)[..., :before]
 
 
 def joined(parts: Sequence[Float[Tensor, "heads ..."]]) -> Float[Tensor, "layers*heads ..."]:

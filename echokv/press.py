@@ -1,15 +1,15 @@
 """What an eviction policy is."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, get_type_hints
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
 from echokv.decoding import alone
 from echokv.errors import UsageError
-from echokv.fields import fits, words
+from echokv.fields import check
 from echokv.masses import window_masses
 from echokv.prefilling import Needs, Prefill
 from echokv.scores import Pooling, Precision, pool, protect, sum_groups
@@ -37,11 +37,7 @@ class Press:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
-        kinds = get_type_hints(type(self))
-        for field in fields(self):
-            value, kind = getattr(self, field.name), kinds[field.name]
-            if not fits(value, kind):
-                raise UsageError(f"{type(self).__name__}.{field.name} is {value!r}; it must be {words(kind)}")
+        check(self)
 
     @property
     def needs(self) -> Needs:
@@ -136,6 +132,10 @@ class Press:
             )
         return budget
 
+    def heads_of(self, prefill: Prefill) -> int:
+        """How many heads of a layer this press selects for."""
+        return prefill.groups if self.granularity == "kv_head" else prefill.heads
+
     def by_head(self, mass: Float[Tensor, "H L"], prefill: Prefill) -> Float[Tensor, "heads L"]:
         """Reduce scores of query heads, of one layer or several, to the heads that this press selects for."""
         groups = len(mass) * prefill.groups // prefill.heads
@@ -143,7 +143,7 @@ class Press:
 
     def by_layer(self, parts: Iterable[Float[Tensor, "layers*heads L"]], prefill: Prefill) -> Scores:
         """Scores of each layer, given those of neighbouring layers in one tensor."""
-        heads = prefill.groups if self.granularity == "kv_head" else prefill.heads
+        heads = self.heads_of(prefill)
         return [layer for part in parts for layer in part.view(-1, heads, part.shape[-1])]
 
     def by_kv_head(self, scores: Float[Tensor, "G L"], prefill: Prefill) -> Float[Tensor, "heads L"]:
@@ -187,7 +187,7 @@ def _check_scores(press: Press, scores: object, prefill: Prefill) -> None:
     if not isinstance(scores, Sequence) or len(scores) != prefill.layers:
         given = f"{len(scores)} layers" if isinstance(scores, Sequence) else f"a value of type {type(scores).__name__}"
         raise UsageError(f"{who} gave {given}; it must be a list of {prefill.layers} tensors, one a layer")
-    shape = [prefill.groups if press.granularity == "kv_head" else prefill.heads, prefill.length]
+    shape = [press.heads_of(prefill), prefill.length]
     for layer, (one, keys) in enumerate(zip(scores, prefill.keys, strict=True)):
         if not isinstance(one, Tensor) or list(one.shape) != shape:
             found = list(one.shape) if isinstance(one, Tensor) else f"a value of type {type(one).__name__}"
@@ -214,7 +214,7 @@ def _check_heads(press: Press, keep: Keep, prefill: Prefill) -> None:
     who = f"{type(press).__name__}.head_budgets"
     if len(keep) != prefill.layers:
         raise UsageError(f"{who} gave {len(keep)} lists; it must be {prefill.layers}, one a layer")
-    heads = prefill.groups if press.granularity == "kv_head" else prefill.heads
+    heads = press.heads_of(prefill)
     for layer, sizes in enumerate(keep):
         if len(sizes) != heads or not all(0 <= size <= prefill.length for size in sizes):
             raise UsageError(

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -35,11 +34,7 @@ class _Probe:
             n = query.shape[2]
             mask = torch.ones(n, self.seen + n, dtype=torch.bool, device=query.device)
             self.masks[query.device] = mask.tril(self.seen)
-        shared, mask = query.shape[1] // key.shape[1], self.masks[query.device]
-        if query.is_cuda:  # where no kernel that takes a mask takes grouped queries without an L x L matrix
-            keys, values, shared = keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1), 1
-        out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling, enable_gqa=shared > 1)
-        return out.transpose(1, 2)
+        return masked(query, keys, values, scaling, self.masks[query.device])
 
     def slide(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int) -> Tensor:
         """Of the ring, the tokens before those that are not seen; `probe` has seen to it that none is missing."""

@@ -87,6 +87,11 @@ def _hide(logits: Float[Tensor, "... heads n L"], visible: Int[Tensor, "... n"],
     logits[..., first:].masked_fill_(columns >= visible[..., None], -torch.inf)
 
 
+def ranks(scores: Float[Tensor, "heads n"]) -> Int[Tensor, "heads n"]:
+    """Each token's place among its head's, 0 for the highest score; of equal ones the lower index comes first."""
+    return scores.sort(descending=True, stable=True).indices.sort().indices
+
+
 def column_sums(
     queries: Float[Tensor, "H L D"],
     keys: Float[Tensor, "G L D"],

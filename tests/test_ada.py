@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from baselines.ada import Ada, AdaEchoKV, AdaPyramidKV, AdaSnapKV, share
 from baselines.critical_ada_snapkv import CriticalAdaSnapKV
+from baselines.critical_snapkv import output_norms
 from baselines.pyramidkv import PyramidKV
 from baselines.snapkv import SnapKV
 from echokv import Prefill, UsageError, decode
@@ -179,7 +180,7 @@ def test_two_stages_within_the_heads_shares(granularity: Any, rule: Any) -> None
     assert mine.kept == AdaSnapKV(rule=rule, alpha=0.5, **fields).select(p, 64).kept
     sums = twin.window_score(whole, 8, granularity, "max", 7)
     for layer, (sizes, kept) in enumerate(zip(mine.kept, mine.positions(), strict=True)):
-        norms = press.output_norms(p, layer).tolist()
+        norms = output_norms(press, p, layer).tolist()
         for head, (size, own) in enumerate(zip(sizes, kept, strict=True)):
             before = sums[layer][head][: LENGTH - 8]
             sure = max(int(0.5 * (size - 8)), 32 - 8 if rule == "safeguard" else 0)

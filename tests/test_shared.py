@@ -8,6 +8,7 @@ import torch
 from baselines.cake import CAKE
 from baselines.critical_ada_snapkv import CriticalAdaSnapKV
 from baselines.critical_snapkv import CriticalSnapKV
+from baselines.defensivekv import DefensiveKV
 from baselines.h2o import H2O
 from baselines.laq import LAQ
 from baselines.pyramidkv import PyramidKV
@@ -61,15 +62,16 @@ def test_a_press_computes_its_attention_once_for_all_budgets(
     CriticalAdaSnapKV().select_all(p, BUDGETS)
     assert passes == [32] * p.layers
     looked: list[int] = []
-    attention = CAKE.attention
 
-    def watched(self: CAKE, prefill: Prefill, layer: int) -> torch.Tensor:
+    def watched(prefill: Prefill, layer: int, window: int) -> torch.Tensor:
         looked.append(layer)
-        return attention(self, prefill, layer)
+        return masses.window_attention(prefill, layer, window)
 
-    monkeypatch.setattr(CAKE, "attention", watched)
-    CAKE().select_all(p, BUDGETS)
-    assert looked == list(range(p.layers))
+    for press in (CAKE(), DefensiveKV()):
+        looked.clear()
+        monkeypatch.setattr(f"{type(press).__module__}.window_attention", watched)
+        press.select_all(p, BUDGETS)
+        assert looked == list(range(p.layers))
 
 
 def test_each_press_is_charged_what_it_shares_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from echokv import Needs, Selection, Session, Stretch, advance
+from echokv import Needs, Selection, Session, decode_rows
 from echokv.scores import accumulator
 from eval.analysis import report
 from eval.analysis.settings import Heads
@@ -26,10 +26,10 @@ from eval.console.errors import UserError
 from eval.inputs import evidence
 from eval.planning import made_for
 from eval.planning.settings import Settings
+from eval.planning.weights import weights
 from eval.scoring import official
 
 LEAST = 20  # records that count
-RUN = ("dtype", "attention")  # of a run's model: how it was computed, no part of which model it is
 RIGHT = 50.0  # an answer is right above this score
 
 
@@ -64,9 +64,8 @@ def measure(case: Case) -> dict[str, Any]:
     filled = case.filled
     whole = Selection.everything(filled.layers, filled.groups, filled.length)
     session = Session(filled, whole, record=True)
-    stretch = Stretch(session, session.missing(case.max_new_tokens))
-    advance(stretch)
-    answer = case.tokenizer.decode(session.take(case.max_new_tokens), skip_special_tokens=True)
+    (tokens,) = decode_rows([session], case.max_new_tokens)
+    answer = case.tokenizer.decode(tokens, skip_special_tokens=True)
     record = case.example.record
     score = 100 * official.score(answer, record["answers"], case.example.subset, record["all_classes"])
     if found is None or not found.tokens:
@@ -108,7 +107,7 @@ def reliability(scores: Float[Tensor, "runs layers H"]) -> tuple[float, float]:
 def _publish(
     study: Study[Heads], options: Heads, scores: Tensor, rows: list[dict[str, Any]], layers: Sequence[int]
 ) -> None:
-    identity = {key: one for key, one in study.grid[0].store.key.identity["model"].items() if key not in RUN}
+    identity = weights(study.plan.model.name, study.plan.model.revision).identity
     records = [row["fingerprint"] for row in rows]
     folder = study.place(options.name, {"analysis": options.name, "records": records}).folder
     folder.mkdir(parents=True, exist_ok=True)
