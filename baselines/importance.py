@@ -42,9 +42,11 @@ def spread(targets: list[float], shares: Sequence[float], most: int) -> list[flo
     """Targets of the same sum, where that is possible, none above `most`: what lies above goes to others by share."""
     while (left := sum(max(0.0, target - most) for target in targets)) > 1e-9:
         targets = [min(target, float(most)) for target in targets]
-        weights = [share if target < most else 0.0 for share, target in zip(shares, targets, strict=True)]
-        if not sum(weights):
+        free = [target < most for target in targets]
+        if not any(free):
             break
+        weights = [share * room for share, room in zip(shares, free, strict=True)]
+        weights = weights if sum(weights) else list(map(float, free))  # of no importance, all of them alike
         targets = [target + left * weight / sum(weights) for target, weight in zip(targets, weights, strict=True)]
     return targets
 

@@ -37,12 +37,18 @@ def scores_file(folder: Path, layers: int, heads: int) -> tuple[str, list[list[f
         ("official", "lost", 99, [8, 8, 10, 15]),  # 7.5 and 7.5 go to the even number
         ("official", "lost", 12, [8, 8, 10, 12]),
         ("exact", "lost", 99, [8, 7, 10, 15]),
+        ("exact", "shared", 10, [10, 10, 10, 10]),
         ("exact", "shared", 12, [8, 8, 12, 12]),  # 3 more for 7.5, 7.5, 10 by 1:1:2 are 8.25, 8.25, 11.5
     ],
 )
 def test_budgets_by_hand(total: Any, surplus: Any, most: int, expected: list[int]) -> None:
     press = HeadKV(heads="uniform", beta=2, total=total, surplus=surplus)
     assert press.share(EIGHTHS, 10, most) == expected
+
+
+def test_surplus_goes_to_heads_of_no_importance_where_no_others_have_room() -> None:
+    press = HeadKV(heads="uniform", beta=2, total="exact", surplus="shared")
+    assert press.share([0.0, 1.0], 4, 4) == [4, 4]
 
 
 @given(
