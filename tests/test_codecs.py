@@ -15,9 +15,9 @@ from echokv.further import feed
 from echokv.packing import Entries, Part, pack, unpack
 from tests.models import ARCHITECTURES
 from tests.policies import close, shared_prefill, trace
-from tests.test_ragged import LENGTH, chosen, rows_of
+from tests.storing import decodes_as_the_twin, fakes_answer_as_real
+from tests.test_ragged import LENGTH, rows_of
 from tests.twin_model import Trace, forward
-from tests.twin_model import decode as twin_decode
 
 
 def keys_of(rows: Sequence[Sequence[float]], codec: Kivi, dtype: torch.dtype = torch.float32) -> Part:
@@ -243,26 +243,12 @@ def test_values_commute_with_the_gather_and_keys_do_not() -> None:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: f"{codec.label}-{codec.residual}-{codec.partial}")
 def test_decoding_is_the_twins_on_what_is_stored(name: str, codec: Kivi) -> None:
-    p, whole = shared_prefill(name, LENGTH), trace(name, LENGTH)
-    for selection in (FullKV().select(p, None), SnapKV().select(p, 48), chosen(p, [3, 90, 17, 40, 0], seed=1)):
-        kept = [[head.tolist() for head in layer] for layer in selection.positions()]
-        tokens, queries = twin_decode(twin_stored(whole, selection, codec), kept, 6)
-        session = Session(p, selection, record=True, codec=codec)
-        assert decode_rows([session], 6) == [tokens]
-        for mine, other in zip(session.queries, queries, strict=True):
-            close(mine, other, 1e-8)
+    decodes_as_the_twin(name, codec, twin_stored)
 
 
 @pytest.mark.parametrize("selected", range(8))
 def test_fake_codes_answer_as_real_ones(selected: int) -> None:
-    """Heads of unequal length, per KV head and per query head; and what is stored is what is counted."""
-    p = shared_prefill("llama", LENGTH)
-    selection, codec = rows_of(p)[selected], Kivi(bits=2, group=16, scales="model")
-    real, fake = (Session(p, selection, record=True, codec=one) for one in (codec, replace(codec, fake=True)))
-    assert decode_rows([real], 40) == decode_rows([fake], 40)
-    for mine, other in zip(real.queries, fake.queries, strict=True):
-        close(mine, other)
-    assert real.bytes == fake.bytes == sum(codec.bytes(n, 16, 8) for layer in selection.kept for n in layer)
+    fakes_answer_as_real(Kivi(bits=2, group=16, scales="model"), selected, 40)
 
 
 def test_rows_of_all_kinds_decode_together_as_alone() -> None:

@@ -12,18 +12,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.models.llama.modeling_llama import rotate_half
 
-from baselines.full import FullKV
-from baselines.snapkv import SnapKV
-from echokv import KVQuant, Selection, Session, UsageError, decode_rows
+from echokv import KVQuant, Selection, UsageError
 from echokv.kvquant import normal_float
 from echokv.packing import Entries, Origin
 from echokv.pointed import Layer
 from echokv.rotary import Angles, angles
 from tests.models import ARCHITECTURES
-from tests.policies import close, shared_prefill, trace
-from tests.test_ragged import LENGTH, chosen, rows_of
+from tests.policies import close, shared_prefill
+from tests.storing import decodes_as_the_twin, fakes_answer_as_real
+from tests.test_ragged import LENGTH
 from tests.twin_model import Trace
-from tests.twin_model import decode as twin_decode
 
 # As QLoRA's authors print them for 4 bits; for 2 bits as KVQuant's code has them.
 NF4 = [-1, -0.6961928, -0.5250731, -0.3949175, -0.2844414, -0.1847734, -0.0910500, 0,
@@ -235,26 +233,12 @@ CODECS = [
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: f"{codec.label}-{codec.share}")
 def test_decoding_is_the_twins_on_what_is_stored(name: str, codec: KVQuant) -> None:
-    p, whole = shared_prefill(name, LENGTH), trace(name, LENGTH)
-    for selection in (FullKV().select(p, None), SnapKV().select(p, 48), chosen(p, [3, 90, 17, 40, 0], seed=1)):
-        kept = [[head.tolist() for head in layer] for layer in selection.positions()]
-        tokens, queries = twin_decode(twin_stored(whole, selection, codec), kept, 6)
-        session = Session(p, selection, record=True, codec=codec)
-        assert decode_rows([session], 6) == [tokens]
-        for mine, other in zip(session.queries, queries, strict=True):
-            close(mine, other, 1e-8)
+    decodes_as_the_twin(name, codec, twin_stored)
 
 
 @pytest.mark.parametrize("selected", range(8))
 def test_fake_codes_answer_as_real_ones(selected: int) -> None:
-    """Heads of unequal length, per KV head and per query head; and what is stored is what is counted."""
-    p = shared_prefill("llama", LENGTH)
-    selection, codec = rows_of(p)[selected], KVQuant(bits=2, scales="model")
-    real, fake = (Session(p, selection, record=True, codec=one) for one in (codec, replace(codec, fake=True)))
-    assert decode_rows([real], 20) == decode_rows([fake], 20)
-    for mine, other in zip(real.queries, fake.queries, strict=True):
-        close(mine, other)
-    assert real.bytes == fake.bytes == sum(codec.bytes(n, 16, 8) for layer in selection.kept for n in layer)
+    fakes_answer_as_real(KVQuant(bits=2, scales="model"), selected, 20)
 
 
 # --- Wrong settings -----------------------------------------------------------------------------------------

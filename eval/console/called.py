@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import echokv
+
 ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = Path(echokv.__file__).resolve().parent
 INSTALLED = ROOT.name == "_harness"
 
 

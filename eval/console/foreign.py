@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import echokv
-from eval.console.called import ROOT
+from eval.console.called import LIBRARY, ROOT
 from eval.console.errors import UserError
 
-LIBRARY = Path(echokv.__file__).resolve().parent
 STDLIB = Path(sysconfig.get_path("stdlib"))
 
 

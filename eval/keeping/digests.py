@@ -16,10 +16,8 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any
 
-import echokv
+from eval.console.called import LIBRARY, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = Path(echokv.__file__).resolve().parent
 OURS = (LIBRARY, ROOT / "eval")
 POLICIES = ROOT / "baselines"  # of a wheel within the library
 STANDARD = tuple(Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "platstdlib"))

@@ -21,6 +21,7 @@ from hydra.utils import get_class, instantiate
 
 from echokv.errors import UsageError
 from echokv.fields import fits
+from eval.console.called import LIBRARY, ROOT
 from eval.console.errors import UserError
 from eval.console.foreign import blamed
 from eval.keeping import cache, digests
@@ -90,7 +91,7 @@ def policies(name: str, settings: Mapping[str, Any]) -> list[Policy]:
     Raises UserError for a class that is not there or is no Press, and for fields that it refuses.
     """
     # Two copies of the repository would else take each other's place in the cache.
-    key = json.dumps([str(digests.ROOT), name, settings], sort_keys=True, default=str)
+    key = json.dumps([str(ROOT), name, settings], sort_keys=True, default=str)
     return _kept(cache.read("policies", key)) or _found(name, dict(settings), key)
 
 
@@ -116,7 +117,7 @@ def _found(name: str, settings: dict[str, Any], key: str) -> list[Policy]:
         with blamed(f"method {name}"):
             least = press.least_budget
         made.append(Policy(name, kind.__name__, *about, least, kind.takes_budget, dict(press.files)))
-    library = [*digests.LIBRARY.rglob("*.py"), *Path(__file__).parent.glob("*.py"), Path(digests.__file__)]
+    library = [*LIBRARY.rglob("*.py"), *Path(__file__).parent.glob("*.py"), Path(digests.__file__)]
     read = [Path(path).absolute() for one in made for path in one.files.values()]
     files = {str(path): _stamp(str(path)) for path in [*modules.values(), *library, *read]}
     origins = {top: _origin(top) for top in {module.split(".")[0] for module in modules}}

@@ -14,6 +14,7 @@ import pytest
 
 from echokv import EchoKV
 from eval.answering import answers, runner
+from eval.console.called import ROOT
 from eval.console.errors import UserError
 from eval.keeping import digests
 from eval.keeping.manifests import digest
@@ -164,7 +165,7 @@ print(status, "torch" in sys.modules, "transformers" in sys.modules, file=sys.st
 def test_a_run_whose_answers_are_stored_needs_no_torch(tiny_settings: list[str]) -> None:
     some = [*tiny_settings, "subset=syn_fact", "method=[full,snapkv,echokv]"]
     for begins in ("0 of 6", "6 of 6"):
-        done = subprocess.run([sys.executable, "-c", STORED, *some], cwd=digests.ROOT, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", STORED, *some], cwd=ROOT, capture_output=True, text=True)
         assert f"{begins} answers are stored" in done.stderr
     assert done.stderr.splitlines()[-1] == "0 False False"
 
@@ -198,7 +199,7 @@ def imported(modules: set[str]) -> set[str]:
     found, waiting = set(), set(modules)
     while waiting:
         found |= waiting
-        texts = [(digests.ROOT / f"{name.replace('.', '/')}.py").read_text() for name in waiting]
+        texts = [(ROOT / f"{name.replace('.', '/')}.py").read_text() for name in waiting]
         waiting = {
             f"baselines.{name}" for text in texts for name in re.findall(r"^from \.(\w+) import", text, re.M)
         } - found
