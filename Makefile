@@ -39,7 +39,7 @@ lint: setup  ## ruff and mypy
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-bench: setup  ## cost ratios and plots in one run of 10 to 15 minutes; make bench flags='--parts grid --length 1024'
+bench: setup  ## cost ratios and plots in one run; make bench flags='--parts grid --length 1024'
 	$(PY) scripts/bench.py $(flags)
 
 gpu-check: setup  ## on a GPU: is it right there, and what does it cost? Ten minutes, random weights
