@@ -58,7 +58,7 @@ class HeadKV(SnapKV):
         if self.importance is None:
             raise UsageError(
                 f"{type(self).__name__}.importance is missing; it must be a file of head scores, which "
-                "python -m eval.heads MODEL makes"
+                "echokv heads MODEL makes"
             )
         return {"importance": self.importance}
 

@@ -5,14 +5,13 @@
 """
 
 import os
-import re
 import sys
 from difflib import get_close_matches
-from importlib import import_module, metadata
-from pathlib import Path
+from importlib import import_module
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE / "_harness" if (HERE / "_harness").is_dir() else HERE.parent  # of a wheel, of the repository
+from echokv.errors import UsageError
+from echokv.installed import ROOT, reach
+
 DRAWING = {"figures", "analysis", "heads", "report"}  # commands that draw
 USAGE = """usage: echokv NAME=VALUE ...      answer, store and print a table; its settings: echokv run --help
        echokv COMMAND ...         COMMAND --help says what it takes
@@ -26,22 +25,6 @@ def commands() -> dict[str, str]:
     return single | {path.parent.name: f"eval.{path.parent.name}.__main__" for path in ROOT.glob("eval/*/__main__.py")}
 
 
-def missing(extras: set[str]) -> list[str]:
-    """Packages that extras of this one ask for and that are not installed."""
-    of_extra = re.compile(r"([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w-]+)['\"]")
-    lines = metadata.requires("echokv") if _installed("echokv") else None  # a checkout may be run without
-    asked = [found.groups() for line in lines or () if (found := of_extra.match(line))]
-    return sorted(name for name, extra in asked if extra in extras and not _installed(name))
-
-
-def _installed(name: str) -> bool:
-    try:
-        metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 def _fail(message: str) -> int:
     print(f"error: {message}", file=sys.stderr)
     return 1
@@ -53,7 +36,7 @@ def main() -> int:
     if words[:1] in (["--help"], ["-h"]):
         print(USAGE.format(commands=" ".join(sorted(known))))
         return 0
-    named = bool(words) and words[0][0].isalpha() and "=" not in words[0]
+    named = bool(words) and words[0][:1].isalpha() and "=" not in words[0]
     command = words[0].replace("-", "_") if named else "run"
     if command not in {"run", *known}:
         close = get_close_matches(command, known)
@@ -61,10 +44,10 @@ def main() -> int:
             f"unknown command '{words[0]}'; {'did you mean' if close else 'known: run,'} "
             f"{', '.join(close or sorted(known))}{'?' if close else '; settings are NAME=VALUE'}"
         )
-    extra = "report" if command in DRAWING else "harness"
-    if lacking := missing({"harness", extra}):
-        return _fail(f"{', '.join(lacking)} not installed, which this needs: pip install 'echokv[{extra}]'")
-    sys.path.insert(0, str(ROOT))
+    try:
+        reach("report" if command in DRAWING else "harness")
+    except UsageError as error:
+        return _fail(str(error))
     # Processes that the harness starts, such as a sweep's tasks, find its modules as well.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     sys.argv = [f"echokv {command}" if named else "echokv", *words[named:]]

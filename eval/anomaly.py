@@ -27,6 +27,7 @@ from eval.tables.presets import edit_of
 
 CODE = ("lcc", "repobench-p")
 ALPHA = 0.05
+FIRST = f"run {called()} -m experiment=anomaly preset.chat=all,official preset.generation=checkpoint,bare"
 
 
 class Corner(NamedTuple):
@@ -96,13 +97,13 @@ def compare(chosen: argparse.Namespace) -> Square:
         own = [run for run in runs if (_rule(run, "chat"), _rule(run, "generation")) == corner]
         if not own:
             rules = f"preset.chat={corner.chat} preset.generation={corner.generation}"
-            raise UserError(f"{runs[0].folder.parent} has no FullKV answers with {rules}; run make anomaly")
+            raise UserError(f"{runs[0].folder.parent} has no FullKV answers with {rules}; {FIRST}")
         found = collect.answers(own, chosen.preset, names)
         scored = cells.scored(found.frame, chosen.edit or edit_of(found.preset), chosen.results / "scores")
         answers[corner] = scored.assign(method=str(corner), variant="")
     shared = set.intersection(*(set(part["subset"]) for part in answers.values()))
     if not shared:
-        raise UserError("the four pairs of rules were run on different tasks; run make anomaly")
+        raise UserError(f"the four pairs of rules were run on different tasks; {FIRST}")
     tasks = [name for name in subsets.ENGLISH if name in shared] or sorted(shared)
     differences = pd.concat(_differences(answers, effect, tasks) for effect in EFFECTS)
     differences["p_holm"] = statistics.holm(list(differences["p"]))

@@ -2,7 +2,7 @@
 
 from tempfile import TemporaryDirectory
 
-from eval.answering.frame import evaluate
+from echokv.harness import evaluate
 
 with TemporaryDirectory() as results:  # give a folder of your own to keep the answers, and to go on with them
     frame = evaluate(

@@ -1,8 +1,8 @@
 """One document, read and evicted from once, and several questions that share what was kept."""
 
 import echokv
-from baselines.full import FullKV
-from baselines.snapkv import SnapKV
+from echokv.baselines.full import FullKV
+from echokv.baselines.snapkv import SnapKV
 
 model, tokenizer = echokv.load_model("smollm2", dtype="float32")
 filler = "The harbour was quiet and the boats lay still under a grey sky. "

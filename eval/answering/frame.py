@@ -1,4 +1,7 @@
-"""A run as a data frame, for notebooks: the same answers, in the same place, as the command would make."""
+"""A run as a data frame, for notebooks: the same answers, in the same place, as the command would make.
+
+`from echokv.harness import evaluate` finds it wherever the harness lies.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from eval.answering.runner import fill
+from eval.console.called import called
 from eval.console.errors import UserError
 from eval.inputs.examples import by_subset
 from eval.planning.plan import Plan
@@ -28,7 +32,7 @@ def evaluate(*settings: str) -> pd.DataFrame:
     """
     plan = Plan.of(settings_of(settings))
     if plan.settings.inspect is not None:
-        raise UserError("inspect shows prompts and answers none: leave it out, or use python run.py")
+        raise UserError(f"inspect shows prompts and answers none: leave it out, or use {called()}")
     if not plan.data.examples:
         raise UserError(f"shard {plan.settings.shard} holds no example of these subsets: nothing to evaluate")
     fill(plan)

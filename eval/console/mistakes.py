@@ -92,7 +92,7 @@ def _of_a_sweep(error: BaseException) -> str:
     """What Hydra's launcher for Slurm and local tasks, a package of its own, says in many lines."""
     text = str(error)
     if 'detect "srun"' in text:
-        return "there is no Slurm here (no srun): use hydra/launcher=local or scripts/shards.sh"
+        return "there is no Slurm here (no srun): use hydra/launcher=local"
     if ended := re.search(r"Job (\S+) .*with path (\S+)\s+has not produced any output \(state: ([^)]*)\)", text):
         return (
             f"task {ended[1]} ended without a result (state {ended[3]}), the others go on; logs are in "
