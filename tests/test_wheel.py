@@ -202,12 +202,12 @@ def test_a_run_as_a_data_frame_goes_on_in_a_checkout(
     assert not [name for name, content in made.items() if str(python.parent.parent).encode() in content]
 
 
-def test_a_sweep_of_local_tasks(python: Path, packages: str, words: list[str], tmp_path: Path) -> None:
+def test_a_sweep_of_a_local_task(python: Path, packages: str, words: list[str], tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    swept = [*words, "method=snapkv", "limit=2", "shard=0/2,1/2"]
+    swept = [*words, "method=snapkv", "limit=1"]  # one task is enough: each imports torch anew
     command = [python.parent / "echokv", "-m", "hydra/launcher=local", *swept]
     done = called(*command, cwd=tmp_path, path=packages)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"results", "sweeps"}
     answers = [path.read_text().splitlines() for path in (tmp_path / "results").rglob("syn_fact.*.jsonl")]
-    assert [len(lines) for lines in answers] == [1, 1]
+    assert [len(lines) for lines in answers] == [1]
