@@ -32,7 +32,9 @@ class CAKE(Press):
     neighbours, averaged over the query heads of a KV head. Published taus differ by model and budget.
 
     total: "official" spreads what a layer cannot use once over the others, as the public code does, and loses what
-        they cannot use either; "exact" goes on until the layers' sum is layers * budget.
+        they cannot use either; "cascading" is that code with its option of this name, which evicts after each layer
+        from all so far, so that a layer keeps the least that it was ever allotted; "exact" spreads until the layers'
+        sum is layers * budget.
     """
 
     window: int = 32
@@ -40,7 +42,7 @@ class CAKE(Press):
     gamma: float = 200.0
     tau1: float = 1.0
     tau2: float = 1.0
-    total: Literal["official", "exact"] = "official"
+    total: Literal["official", "cascading", "exact"] = "official"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,10 +75,12 @@ class CAKE(Press):
 
     def layer_budgets(self, budget: int, prefill: Prefill) -> list[int]:
         device = prefill.logits.device
-        shares = torch.stack([self._preference(layer).to(device) for layer in self.watched(prefill)])
-        total, most = (budget - self.window) * prefill.layers, prefill.length - self.window
-        shared = (shares / shares.sum() * total).tolist()
-        return [size + self.window for size in allot(shared, total, most, self.total == "exact")]
+        shares = torch.stack([self._preference(layer).to(device) for layer in self.watched(prefill)]).cpu()
+        total, most, layers = (budget - self.window) * prefill.layers, prefill.length - self.window, prefill.layers
+        first = 1 if self.total == "cascading" else layers
+        sharing = [shares[:n] for n in range(first, layers + 1)]  # the layers so far
+        sizes = [allot((some / some.sum() * total).tolist(), total, most, self.total == "exact") for some in sharing]
+        return [self.window + min(stage[layer] for stage in sizes if layer < len(stage)) for layer in range(layers)]
 
     def _preference(self, layer: Watched) -> Float[Tensor, ""]:
         return layer.entropy ** (1 / self.tau1) * layer.restlessness ** (1 / self.tau2)
@@ -85,13 +89,22 @@ class CAKE(Press):
 def allot(shares: list[float], total: int, most: int, exact: bool) -> list[int]:
     """Whole numbers near `shares`, none above `most`, whose sum is `total` where that is possible.
 
-    What a layer cannot use is spread evenly over those that are not full, what no even share is left of goes to the
-    first of these. exact: repeat until nothing is left over; without it the second surplus is lost.
+    What layers cannot use is spread over those that are not full, and then what rounding down has left; what comes to
+    more than `most` in this is lost. exact: both are spread together, until nothing is left over.
     """
+    rounded = sum(map(int, shares))
     sizes = [min(int(share), most) for share in shares]
-    while (left := total - sum(sizes)) > 0 and (free := [i for i, size in enumerate(sizes) if size < most]):
-        for place, i in enumerate(free):
-            sizes[i] = min(sizes[i] + left // len(free) + (place < left % len(free)), most)
-        if not exact:
-            break
+    if not exact:
+        sizes = _spread(_spread(sizes, rounded - sum(sizes), most), total - rounded, most)
+        return [min(size, most) for size in sizes]
+    while (left := total - sum(sizes)) > 0 and min(sizes) < most:
+        sizes = [min(size, most) for size in _spread(sizes, left, most)]
     return sizes
+
+
+def _spread(sizes: list[int], left: int, most: int) -> list[int]:
+    """Add `left` evenly to those that are not full; what no even share is left of goes to the first of these."""
+    free = [i for i, size in enumerate(sizes) if size < most]
+    each, more = divmod(max(left, 0), len(free) or 1)
+    gained = {i: each + (place < more) for place, i in enumerate(free)}
+    return [size + gained.get(i, 0) for i, size in enumerate(sizes)]

@@ -114,15 +114,15 @@ def test_lagkv_refuses_a_budget_that_its_end_fills() -> None:
         ([0, 6, 14], 7, [6, 7, 7], [6, 7, 7]),  # the second layer cannot use its half of 7
         ([0, 6.9, 13.1], 7, [4, 7, 7], [6, 7, 7]),
         ([10, 10], 9, [9, 9], [9, 9]),
+        ([1.6, 1.7, 1.7, 6], 4, [3, 3, 1, 4], [3, 2, 2, 4]),  # two clipped and two by rounding, spread one by one
     ],
 )
 def test_layers_share_what_others_cannot_use(
     shares: list[float], most: int, official: list[int], exact: list[int]
 ) -> None:
     total = round(sum(shares))
-    if official != exact:
-        assert allot(shares, total, most, exact=True) == exact
     assert allot(shares, total, most, exact=True) == exact
+    assert allot(shares, total, most, exact=False) == official
     assert twin_rivals.shared_out(shares, total, most) == allot(shares, total, most, exact=False)
 
 

@@ -157,12 +157,14 @@ def cake(
 
 
 def shared_out(shares: list[float], total: int, most: int) -> list[int]:
-    """The published adjustment: clip, spread the surplus once over the layers that are not full, clip again."""
-    sizes = [min(int(share), most) for share in shares]
-    free = [i for i, size in enumerate(sizes) if size < most]
-    surplus = total - sum(sizes)
-    for place, i in enumerate(free):
-        sizes[i] += surplus // len(free) + (1 if place < surplus % len(free) else 0)
+    """The published adjustment: clip, spread what was clipped over the layers that are not full, then what rounding
+    has left over those that still are not, clip again."""
+    whole = [int(share) for share in shares]
+    sizes = [min(size, most) for size in whole]
+    for surplus in (sum(whole) - sum(sizes), total - sum(whole)):
+        free = [i for i, size in enumerate(sizes) if size < most]
+        for place, i in enumerate(free):
+            sizes[i] += surplus // len(free) + (1 if place < surplus % len(free) else 0)
     return [min(size, most) for size in sizes]
 
 
