@@ -67,7 +67,7 @@ def pairs(folders: dict[str, Path | None], scratch: Path, layers: int, heads: in
         for name, mine in {
             "cake": CAKE(),
             "cake, tau 1.6 and 0.6": CAKE(tau1=1.6, tau2=0.6),
-            "cake, cascading": CAKE(total="cascading"),
+            "cake, tau 1.6 and 0.6, cascading": CAKE(tau1=1.6, tau2=0.6, total="cascading"),
         }.items():
             yield name, Pair(mine, partial(cake, folder, mine))
 

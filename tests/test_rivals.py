@@ -111,7 +111,7 @@ def test_lagkv_refuses_a_budget_that_its_end_fills() -> None:
         ([5, 15], 12, [8, 12], [8, 12]),
         ([6.67, 13.33], 30, [7, 13], [7, 13]),
         ([1, 2, 17], 8, [6, 6, 8], [6, 6, 8]),
-        ([0, 6, 14], 7, [6, 7, 7], [6, 7, 7]),  # the second layer cannot use its half of 7
+        ([0, 6, 14], 7, [4, 7, 7], [6, 7, 7]),  # the second layer cannot use its half of 7
         ([0, 6.9, 13.1], 7, [4, 7, 7], [6, 7, 7]),
         ([10, 10], 9, [9, 9], [9, 9]),
         ([1.6, 1.7, 1.7, 6], 4, [3, 3, 1, 4], [3, 2, 2, 4]),  # two clipped and two by rounding, spread one by one
@@ -134,6 +134,21 @@ def test_cake_stores_what_the_budget_says_where_asked_for_it() -> None:
         sizes = CAKE(window=8, total="exact").layer_budgets(budget, p)
         assert min(sizes) >= 8
         assert max(sizes) <= 150
+
+
+def test_cake_that_cascades_gives_nothing_back() -> None:
+    p, differ = shared_prefill("layers32", 150), 0
+    press, most = CAKE(window=8, total="cascading"), 150 - 8
+    wanted = [float(layer.entropy * layer.restlessness) for layer in press.watched(p)]
+    for budget in range(20, 140, 3):
+        total, held = (budget - 8) * 32, list[int]()
+        for n in range(1, 33):
+            shares = [one / sum(wanted[:n]) * total for one in wanted[:n]]
+            allotted = twin_rivals.shared_out(shares, total, most)
+            held = [min(pair) for pair in zip([*held, most], allotted, strict=True)]
+        assert press.layer_budgets(budget, p) == [size + 8 for size in held]
+        differ += press.layer_budgets(budget, p) != CAKE(window=8).layer_budgets(budget, p)
+    assert differ
 
 
 def test_random_is_the_seed_s_and_nobody_else_s() -> None:
