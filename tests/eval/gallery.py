@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eval.inputs.subsets import ENGLISH
+from eval.report.look import KNOWN
 from tests.eval import kept
 from tests.eval.stores import write
 
 PAPER = ("streamingllm", "h2o", "snapkv", "pyramidkv", "laq", "echokv")
 OWN = ("keynorm", "random_half", "my_own_method_with_a_long_name", *(f"variant_{letter}" for letter in "abcdefghij"))
-METHODS = {2: ("full", "echokv"), 7: ("full", *PAPER), 20: ("full", *PAPER, *OWN)}
+EVERY = tuple(name for name in KNOWN if name not in ("kvpress", "stage1_only"))
+METHODS = {2: ("full", "echokv"), 7: ("full", *PAPER), 20: ("full", *PAPER, *OWN), 26: EVERY}
 TASKS = {3: ("hotpotqa", "trec", "lcc"), 16: ENGLISH}
 SIZES = [(methods, tasks) for methods in METHODS for tasks in TASKS]
 BUDGETS = (128, 256, 512)
