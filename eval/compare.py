@@ -152,9 +152,11 @@ def _report(chosen: argparse.Namespace, group: Group) -> str:
     check_against(chosen.against, rows.values(), default=False)
     compared = cells.cells(scored, tasks, chosen.against, intervals=False)
     whose = model_name(selected.answers.runs[0])
+    coded = any(name.stored for name in rows.values())
     lines = [
         f"Each method minus {rows[chosen.against].title} on the same examples. "
         f"{describe(compared, selected, group.apart)}.",
+        *(["Budgets are tokens: where rows are stored in other ways, they take other bytes."] if coded else []),
         *gates.other_limit(compared, selected.answers.runs),
         *gates.control_text(selected.scored, selected.answers.runs),
         "Intervals by bootstrap, too narrow where n is below about 20. p: sign-flip test; Holm: corrected for all",

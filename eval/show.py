@@ -33,7 +33,7 @@ from eval.tables.options import setting
 
 
 def table_of(made: layout.Table, columns: Sequence[int]) -> Table:
-    """Some columns of a table: bold the best, underlined the second best of a budget, standard errors beside."""
+    """Some columns of a table: bold the best, underlined the second best of a block, standard errors beside."""
     shown = Table()
     shown.add_column("Method", no_wrap=True)
     shown.add_column("B", justify="right", no_wrap=True)

@@ -41,18 +41,27 @@ class Shape:
 def budgets(settings: Settings, policy: Policy, coding: Coding | None) -> Sequence[int | None]:
     """Tokens that each head of a policy's keeps, stored in some way; None for a policy that takes no budget.
 
-    Of `budget_bytes` the most tokens whose keys and values, summed over layers and heads, take no more.
+    Raises UserError for a budget that the method has no meaning at.
+    """
+    return list(dict.fromkeys(budget for budget, _ in given(settings, policy, coding)))
+
+
+def given(settings: Settings, policy: Policy, coding: Coding | None) -> list[tuple[int | None, int | None]]:
+    """The same, each with the one of `budget_bytes` that it was made of, None where tokens were given.
+
+    It is the most tokens whose keys and values, summed over layers and heads, take no more bytes; several numbers of
+    bytes may have room for as many tokens.
 
     Raises UserError for a budget that the method has no meaning at.
     """
     if not policy.takes_budget:
-        return [None]
+        return [(None, None)]
     if not settings.budget_bytes:
         for budget in settings.budget:
             policy.check(budget)
-        return settings.budget
+        return [(budget, None) for budget in settings.budget]
     shape = shape_of(settings.model)
-    return list(dict.fromkeys(_most(shape, policy, coding, room) for room in settings.budget_bytes))
+    return [(_most(shape, policy, coding, room), room) for room in settings.budget_bytes]
 
 
 def _most(shape: Shape, policy: Policy, coding: Coding | None, room: int) -> int:

@@ -13,12 +13,13 @@ import pandas as pd
 
 from eval.inputs import subsets
 from eval.keeping.manifests import digest
+from eval.report import look
 from eval.report.groups import Group
 from eval.scoring import statistics
 from eval.tables import cells, gates, layout
 from eval.tables.build import describe, model_name
 from eval.tables.collect import Run
-from eval.tables.naming import FRAME, Key, key_of
+from eval.tables.naming import FRAME, Key, key_in, key_of
 from eval.tables.options import Selected
 
 FIELDS = (
@@ -37,23 +38,22 @@ def name_of(key: Key) -> str:
 
 
 def ordered(keys: Sequence[Key]) -> list[Key]:
-    """Cells in the paper's order: FullKV, then budget by budget, methods as in its tables."""
-    return sorted(keys, key=lambda key: (key.budget or 0, key.name.order))
+    """Cells in the paper's order: FullKV, then block by block, methods as in its tables."""
+    return sorted(keys, key=lambda key: (key.block, key.name.order))
 
 
 def table(group: Group, selected: Selected, frame: pd.DataFrame) -> dict[str, Any]:
     """Return what the page shows of a table at first sight; `frame` are its cells (`cells_of`)."""
     runs = {run.key: run for run in selected.answers.runs}
-    keys = ordered(list(dict.fromkeys(key_of(row.method, row.variant, row.budget) for row in frame.itertuples())))
+    keys = ordered(list(dict.fromkeys(map(key_in, frame.itertuples()))))
     notes = [*gates.warnings(frame, selected.answers.runs, group.model)]
     notes += [f"{line[0].upper()}{line[1:]}." for line in gates.question(selected.answers.runs)]
     notes += gates.control_text(selected.scored, selected.answers.runs)
     notes += [f"Left out: {run}." for run in selected.answers.left_out]
     notes += [f"{line}." for line in cells.missing(selected.scored, selected.tasks)]
     found: dict[str, dict[str, list[float | None]]] = {name_of(key): {} for key in keys}
-    for row in frame.to_dict("records"):
-        numbers = [plain(row[field]) for field in FIELDS]
-        found[name_of(key_of(row["method"], row["variant"], row["budget"]))][row["subset"]] = numbers
+    for row in frame.itertuples():
+        found[name_of(key_in(row))][row.subset] = [plain(getattr(row, field)) for field in FIELDS]
     return {
         "data": group.data,
         "model": group.model,
@@ -70,13 +70,18 @@ def table(group: Group, selected: Selected, frame: pd.DataFrame) -> dict[str, An
 
 
 def row_of(key: Key, run: Run) -> dict[str, Any]:
-    """A row of the table and the settings that made it; `method` is the same for its row at every budget."""
+    """A row of the table and the settings that made it; `method` is the same for its row at every budget.
+
+    block: the same for all rows that are marked against each other. family: for those that are in colour together.
+    """
     made_by = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(run.folder.glob("runs/*.json"))]
     return {
         "cell": name_of(key),
         "method": str(key.name),
         "title": key.name.title,
+        "family": look.family(key.name),
         "budget": key.budget,
+        "block": key.heading,
         "folder": run.folder.name,
         "identity": run.identity,
         "runs": made_by,
@@ -98,9 +103,9 @@ def cells_of(selected: Selected) -> pd.DataFrame:
     frame = cells.cells(selected.scored, selected.tasks, against="")
     marks = selected.scored.get("alone")
     together = selected.scored if marks is None else selected.scored[marks.ne(True)]
-    shared = {(key_of(row.method, row.variant, row.budget), row.subset) for row in together.itertuples()}
+    shared = {(key_in(row), row.subset) for row in together.itertuples()}
     shared |= {(key, cells.AVERAGE) for key, _ in shared}
-    keys = [(key_of(row.method, row.variant, row.budget), row.subset) for row in frame.itertuples()]
+    keys = [(key_in(row), row.subset) for row in frame.itertuples()]
     return frame.assign(alone=[key not in shared for key in keys])
 
 

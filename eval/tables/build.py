@@ -27,7 +27,7 @@ class Definition:
     components: bool = False  # whether all methods are those of Table 5 too
 
 
-MARKS = "Bold and underline: best and second best of each budget, FullKV apart."
+MARKS = "Bold and underline: best and second best of each {}, FullKV apart."
 COMPONENTS = ("stage1_only", "iterative_only")
 TABLES = {
     "table3": Definition("mistral", None, None, None),
@@ -65,8 +65,11 @@ def build(
     details = notes.details(answers, everything, selected)
     said = notes.notes(everything, details, selected, errors)
     table = layout(name, f"{describe(everything, selected, settings)}.", kept, shown, said, details, errors)
-    if any(entry.place for block in table.blocks for row in block for entry in row.entries):
-        table = replace(table, caption=f"{table.caption} {MARKS}")
+    rows = [row for block in table.blocks for row in block]
+    if any(entry.place for row in rows for entry in row.entries):
+        coded = any(row.heading not in ("", row.budget) for row in rows)
+        alike = "number of bytes" if table.by_bytes else "budget and codec" if coded else "budget"
+        table = replace(table, caption=f"{table.caption} {MARKS.format(alike)}")
     return table, everything
 
 

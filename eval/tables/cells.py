@@ -95,16 +95,16 @@ def cells(frame: pd.DataFrame, names: Sequence[str], against: str = "laq", inter
     """Return one line per row, budget and task, and per row and budget the average over all tasks at hand.
 
     frame: answers (`eval.tables.collect.answers`), scored. The average is left out for a row that lacks a task which
-    another one has. `against` names the row of the paired differences (a method, or METHOD VARIANT), at the same
-    budget; "" is none. `p_holm` corrects for all single tasks, or for all averages. intervals: whether `low` and `high`
-    are asked for, which take resampling; else NaN.
+    another one has. `against` names the row of the paired differences (a method, or METHOD VARIANT), of as many bytes
+    where these were given, else at the same budget; "" is none. `p_holm` corrects for all single tasks, or for all
+    averages. intervals: whether `low` and `high` are asked for, which take resampling; else NaN.
     """
     lines, rows = _Lines.of(frame), _places(frame, names)
     tasks = [name for name in names if any(name in own for own in rows.values())]
-    others_of = {key.budget: own for key, own in rows.items() if str(key.name) == against}
+    others_of = {key.given: own for key, own in rows.items() if str(key.name) == against}
     found = []
     for key, own in rows.items():
-        reference = others_of.get(key.budget, others_of.get(None, {})) if str(key.name) != against else {}
+        reference = others_of.get(key.given, others_of.get(None, {})) if str(key.name) != against else {}
         for name in [name for name in tasks if name in own]:
             about = lines.about(own[name], subsets.load(name).records)
             pairs = [lines.pairs(own[name], reference[name])] if name in reference else []
@@ -117,7 +117,7 @@ def cells(frame: pd.DataFrame, names: Sequence[str], against: str = "laq", inter
             pairs = [lines.pairs(own[name], reference[name]) for name in tasks] if all_pairs else []
             found.append(_cell(key, AVERAGE, about, [lines.scores(own[name]) for name in tasks], pairs, intervals))
     table = pd.DataFrame(found)
-    table["budget"] = table["budget"].astype("Int64")
+    table = table.astype({"budget": "Int64", "budget_bytes": "Int64"})
     table["against"] = np.where(table["p"].isna(), "", against)
     average = table["subset"] == AVERAGE
     for family in (average, ~average):
@@ -146,7 +146,7 @@ def by_length(frame: pd.DataFrame) -> pd.DataFrame:
             )
     if not found:
         raise UserError(f"no answers to LongBench-E, which --by-length is of: run {called()} subset=longbench_e")
-    return pd.DataFrame(found).astype({"budget": "Int64"})
+    return pd.DataFrame(found).astype({"budget": "Int64", "budget_bytes": "Int64"})
 
 
 def missing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
@@ -159,7 +159,7 @@ def missing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
         listed = [f"{n} of {len(everything[name])} in {name}" for name, n in lacking.items() if n]
         if listed:
             said.append(f"{key_of(*key).label} lacks examples that others have: {', '.join(listed)}")
-    return said
+    return list(dict.fromkeys(said))  # at several numbers of bytes a row may be one at several
 
 
 def _places(frame: pd.DataFrame, names: Sequence[str]) -> dict[Key, dict[str, Places]]:
@@ -180,11 +180,12 @@ def _cell(
 ) -> dict[str, Any]:
     found = statistics.estimate(own) if intervals else statistics.plain(own)
     published = None
-    if subset != AVERAGE or about["tasks"] == len(subsets.ENGLISH):
+    if not key.name.stored and (subset != AVERAGE or about["tasks"] == len(subsets.ENGLISH)):
         published = paper.score(about["model"], key.name.method, key.budget, subset)
     printed = math.nan if published is None else published
     return {
-        "method": key.name.method, "variant": key.name.variant, "budget": key.budget, "subset": subset,
+        "method": key.name.method, "variant": key.name.variant, "budget": key.budget, "budget_bytes": key.room,
+        "subset": subset,
         "score": found.mean, "standard_error": found.error, "low": found.low, "high": found.high,
         "paper": printed, "difference": found.mean - printed, **_paired(pairs), **about,
     }  # fmt: skip

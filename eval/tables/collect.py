@@ -17,7 +17,7 @@ from eval.inputs import subsets
 from eval.keeping import manifests, reading
 from eval.scoring.rows import check_row
 from eval.tables import naming
-from eval.tables.naming import Key, Name
+from eval.tables.naming import FRAME, Key, Name
 from eval.tables.presets import deviation
 
 MEASURED = ("entries", "bytes", "prefill_seconds", "selection_seconds", "decode_seconds", "peak_bytes", "new_tokens")
@@ -28,7 +28,8 @@ ALIKE = ("data", "model", "protocol")  # runs that differ here make no table
 class Run:
     """A folder of stored answers and what they depend on.
 
-    name: its row's in a table with others (`named`). shown: names that its folder was given to be shown.
+    name: its row's in a table with others (`named`). shown: names that its folder was given to be shown. room: the
+    bytes that the budget was made of, where settings say so (`eval.tables.chosen`).
     """
 
     folder: Path
@@ -36,6 +37,7 @@ class Run:
     budget: int | None
     identity: dict[str, Any]
     shown: dict[str, Any] = field(default_factory=dict)
+    room: int | None = None
 
     @property
     def method(self) -> str:
@@ -43,7 +45,7 @@ class Run:
 
     @property
     def key(self) -> Key:
-        return Key(self.name, self.budget)
+        return Key(self.name, self.budget, self.room)
 
     @property
     def model(self) -> str:
@@ -129,7 +131,8 @@ def answers(runs: Sequence[Run], preset: str | None = None, names: Sequence[str]
         UserError: settings that differ where they must agree, several presets, an unknown subset, an empty file, an
             answer that cannot be scored, different inputs under one _id.
     """
-    found = [row for run in runs for row in _answers(run, names)]
+    # A run may be there at several numbers of bytes.
+    found = [row for run in {run.folder: run for run in runs}.values() for row in _answers(run, names)]
     if not found:
         raise UserError(f"{runs[0].folder.parent} holds no answers of {', '.join(names or ['any subset'])}")
     preset = _preset(sorted({row["preset"] for row in found}), preset)
@@ -138,13 +141,18 @@ def answers(runs: Sequence[Run], preset: str | None = None, names: Sequence[str]
     apart = {run.folder: deviation(run.identity.get("protocol", {}), preset, run.model) for run in used}
     kept = used if all(apart.values()) else [run for run in used if not apart[run.folder]]
     _check_alike(kept)
-    left_out = tuple(f"{run.folder.name} ({apart[run.folder]})" for run in used if run not in kept)
+    out = dict.fromkeys(f"{run.folder.name} ({apart[run.folder]})" for run in used if run not in kept)
     kept = named(kept)
-    about = {run.folder: {"method": run.method, "variant": run.name.variant, "budget": run.budget} for run in kept}
-    frame = pd.DataFrame(row | about[row["folder"]] for row in found if row["folder"] in about)
-    frame["budget"] = frame["budget"].astype("Int64")
+    rows: dict[Path, list[dict[str, Any]]] = {}
+    for row in found:
+        rows.setdefault(row.pop("folder"), []).append(row)
+    frame = pd.DataFrame(
+        row | dict(zip(FRAME, (run.method, run.name.variant, run.budget, run.room), strict=True))
+        for run in kept
+        for row in rows[run.folder]
+    ).astype({"budget": "Int64", "budget_bytes": "Int64"})
     _check_inputs(frame)
-    return Answers(kept, frame.drop(columns="folder"), preset, apart[kept[0].folder], left_out)
+    return Answers(kept, frame, preset, apart[kept[0].folder], tuple(out))
 
 
 def _run(folder: Path) -> Run:

@@ -15,7 +15,7 @@ from eval.inputs import subsets
 from eval.inputs.tokens import spelled
 from eval.tables import paper
 from eval.tables.collect import Run
-from eval.tables.naming import key_of
+from eval.tables.naming import key_in
 
 BAND = 0.5
 PROMPT_LIMIT = 31_500  # tokens at which prompts were most probably cut for Tables 3 and 4: SnapKV's and LAQ's limit
@@ -98,7 +98,8 @@ def question(runs: Sequence[Run]) -> Iterator[str]:
 def warnings(cells: pd.DataFrame, runs: Sequence[Run], model: str) -> Iterator[str]:
     """Yield a line for another prompt limit than the paper's, and one for each gate not met or not tried.
 
-    A gate is tried on all records of a task; those of the evictions only where selection is per query head.
+    A gate is tried on all records of a task, of what is stored as it is; those of the evictions only where selection is
+    per query head.
     """
     yield from other_limit(cells, runs)
     known = gates(model)
@@ -109,8 +110,8 @@ def warnings(cells: pd.DataFrame, runs: Sequence[Run], model: str) -> Iterator[s
         rows = cells[(cells["method"] == gate.method) & (cells["subset"] == gate.subset)]
         rows = rows[rows["budget"].isna() if gate.budget is None else rows["budget"] == gate.budget]
         for row in rows.itertuples():
-            key = key_of(row.method, row.variant, row.budget)
-            if gate.budget is None or granularity[key] == "query_head":
+            key = key_in(row)
+            if not key.name.stored and (gate.budget is None or granularity[key] == "query_head"):
                 yield from _tried(gate, f"{key.label} on {gate.subset}", row.score, row.n, row.records)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from eval.tables.layout import MISSING, Entry, Row, Table
+from eval.tables.layout import Entry, Row, Table
 
 _SMALL = 5  # columns of scores that fit one column of a page of two
 _LONG = 56  # lines of rows that fit a page of LaTeX's article beside caption and notes
@@ -35,7 +35,7 @@ def render(table: Table) -> str:
 
 
 def _pages(table: Table) -> list[Table]:
-    """The table cut into parts that fit a page: between two budgets, or within one that fits none."""
+    """The table cut into parts that fit a page: between two blocks, or within one that fits none."""
     pages: list[list[Row]] = [[]]
     left = _LONG
     for block in table.blocks:
@@ -45,7 +45,7 @@ def _pages(table: Table) -> list[Table]:
                 pages, left = [*pages, []], _LONG
             pages[-1].append(row)
             left -= _lines(row)
-    blocks = ([tuple(same) for _, same in groupby(page, key=lambda row: row.budget)] for page in pages)
+    blocks = ([tuple(same) for _, same in groupby(page, key=lambda row: row.heading)] for page in pages)
     return [replace(table, blocks=tuple(own)) for own in blocks]
 
 
@@ -56,12 +56,12 @@ def _float(table: Table, small: bool, goes_on: bool) -> str:
         rf"\begin{{{place}}}",
         r"\centering\scriptsize",
         rf"\setlength{{\tabcolsep}}{{{gap}}}",
-        rf"\begin{{tabular}}{{@{{}}l@{{\hspace{{4pt}}}}r{'r' * len(table.columns)}@{{}}}}",
+        rf"\begin{{tabular}}{{@{{}}l@{{\hspace{{4pt}}}}{'r' * (len(_heads(table)) - 1 + len(table.columns))}@{{}}}}",
         r"\toprule",
         *_header(table),
     ]
     for block in table.blocks:
-        lines += [r"\midrule", *_block(block, len(table.columns) + 2)]
+        lines += [r"\midrule", *_block(block, len(_heads(table)) + len(table.columns), table.by_bytes)]
     lines += [r"\bottomrule", r"\end{tabular}"]
     lines += [rf"\par\smallskip\parbox{{\linewidth}}{{\raggedright {escape(note)}}}" for note in table.notes]
     if goes_on:
@@ -76,30 +76,37 @@ def _lines(row: Row) -> int:
 
 def _header(table: Table) -> Iterator[str]:
     """The groups over their columns, then all titles in one line."""
-    spans, rules, place = [], [], 3
+    heads = _heads(table)
+    spans, rules, place = [], [], len(heads) + 1
     for title, width in table.groups:
         spans.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(title)}}}")
         rules.append(rf"\cmidrule(lr){{{place}-{place + width - 1}}}")
         place += width
-    yield _line(["", "", *spans, ""])
+    yield _line([*[""] * len(heads), *spans, ""])
     yield "".join(rules)
-    yield _line(["Method", "KV", *map(escape, table.columns)])
+    yield _line([*heads, *map(escape, table.columns)])
 
 
-def _block(block: Sequence[Row], columns: int) -> Iterator[str]:
-    """The rows of a budget under its number."""
-    if block[0].budget != MISSING:
-        yield rf"\multicolumn{{{columns}}}{{@{{}}l}}{{\textit{{Budget {block[0].budget}}}}} \\[1pt]"
+def _heads(table: Table) -> list[str]:
+    """Titles of the columns before the scores; tokens are in a block's heading where these were given."""
+    return ["Method", *(["Budget"] if table.by_bytes else []), "KV"]
+
+
+def _block(block: Sequence[Row], columns: int, by_bytes: bool) -> Iterator[str]:
+    """The rows of a block under its heading."""
+    if block[0].heading:
+        yield rf"\multicolumn{{{columns}}}{{@{{}}l}}{{\textit{{Budget {escape(block[0].heading)}}}}} \\[1pt]"
     for row in block:
-        yield from _row(row)
+        yield from _row(row, by_bytes)
 
 
-def _row(row: Row) -> Iterator[str]:
+def _row(row: Row, by_bytes: bool) -> Iterator[str]:
     """The scores and, under them, the variant and what is known of their standard errors."""
-    yield _line([escape(row.method), row.stored, *map(_entry, row.entries)])
+    costs = [*([row.budget] if by_bytes else []), row.stored]
+    yield _line([escape(row.method), *costs, *map(_entry, row.entries)])
     if _lines(row) > 1:
         errors = [rf"{{\tiny$\pm${entry.error}}}" if entry.error else "" for entry in row.entries]
-        yield _line([rf"\tiny {escape(row.variant)}" if row.variant else "", "", *errors]) + "[1pt]"
+        yield _line([rf"\tiny {escape(row.variant)}" if row.variant else "", *[""] * len(costs), *errors]) + "[1pt]"
 
 
 def _entry(entry: Entry) -> str:

@@ -13,14 +13,14 @@ import pandas as pd
 
 from eval.inputs import subsets
 from eval.tables.cells import AVERAGE
-from eval.tables.naming import Key, key_of
+from eval.tables.naming import Key, key_in
 
 MISSING = "--"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One number as printed, its standard error, and its place among the methods of its budget."""
+    """One number as printed, its standard error, and its place among the methods of its block."""
 
     text: str
     error: str = ""
@@ -31,7 +31,8 @@ class Entry:
 class Row:
     """One method at one budget.
 
-    stored: the mean number of its KV entries. variant: what tells it from other settings of the method.
+    stored: the mean number of its KV entries. variant: what tells it from other settings of the method. heading: what
+    the rows of its block have alike (`eval.tables.naming.Key`). room: the bytes that its budget was made of.
     """
 
     method: str
@@ -39,6 +40,8 @@ class Row:
     entries: tuple[Entry, ...]
     stored: str = MISSING
     variant: str = ""
+    heading: str = ""
+    room: str = ""
 
     @property
     def title(self) -> str:
@@ -48,8 +51,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table ready to be written. Blocks are separated by a rule; the first is FullKV's, then one a budget.
+    """A table ready to be written. Blocks are separated by a rule; the first is FullKV's, then one for each budget.
 
+    Where budgets were given in bytes there is a block for each number of these; else one for each budget and codec.
     details: what the notes are too short for; it is kept beside the table.
     """
 
@@ -60,6 +64,11 @@ class Table:
     blocks: tuple[tuple[Row, ...], ...]
     notes: tuple[str, ...]
     details: tuple[str, ...] = ()
+
+    @property
+    def by_bytes(self) -> bool:
+        """Whether budgets were given in bytes."""
+        return any(row.room for block in self.blocks for row in block)
 
 
 def layout(
@@ -81,23 +90,18 @@ def layout(
     entries: dict[Key, dict[str, Entry]] = {}
     stored: dict[Key, str] = {}  # an average of other tasks than the others' could not be held beside them
     for row in cells.itertuples():
-        key = key_of(row.method, row.variant, row.budget)
+        key = key_in(row)
         entries.setdefault(key, {})[row.subset] = _entry(row, errors)
         if row.subset == AVERAGE:
             stored[key] = short(row.entries)
     blocks = []
-    for budget in sorted({key.budget for key in entries}, key=lambda budget: budget or 0):
-        own = sorted((key for key in entries if key.budget == budget), key=lambda key: key.name.order)
+    for _, same in groupby(sorted(entries, key=lambda key: (key.block, key.name.order)), key=lambda key: key.block):
+        own = list(same)
         grid = [[entries[key].get(column, Entry(MISSING)) for column in columns] for key in own]
-        if budget is not None:
+        if own[0].budget is not None:
             grid = [list(row) for row in zip(*(placed(column) for column in zip(*grid, strict=True)), strict=True)]
-        said = MISSING if budget is None else str(budget)
-        blocks.append(
-            tuple(
-                Row(key.name.head, said, tuple(row), stored.get(key, MISSING), key.name.settings)
-                for key, row in zip(own, grid, strict=True)
-            )
-        )
+        rows = zip(own, grid, strict=True)
+        blocks.append(tuple(_row(key, some, stored.get(key, MISSING)) for key, some in rows))
     titles = (*(subset.column for subset in known), average_title(cells, shown))
     groups = tuple((name, len(list(same))) for name, same in groupby(subset.group for subset in known))
     return Table(name, caption, groups, titles, tuple(blocks), tuple(notes), tuple(details))
@@ -119,12 +123,14 @@ def average_title(cells: pd.DataFrame, shown: Sequence[str]) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Return the table as GitHub Markdown: bold the best, underlined the second best of a budget."""
+    """Return the table as GitHub Markdown: bold the best, underlined the second best of a block."""
     lines = [f"**{table.name.replace('table', 'Table ')}.** {_escape(table.caption)}", ""]
-    lines += [_line(["Method", "Budget", "KV", *map(_escape, table.columns)])]
-    lines += [_line(["---", *["---:"] * (len(table.columns) + 2)])]
+    heads = ["Method", *(["Bytes"] if table.by_bytes else []), "Budget", "KV"]
+    lines += [_line([*heads, *map(_escape, table.columns)])]
+    lines += [_line(["---", *["---:"] * (len(table.columns) + len(heads) - 1)])]
     for row in (row for block in table.blocks for row in block):
-        lines.append(_line([_escape(row.title), row.budget, row.stored, *map(_cell, row.entries)]))
+        budget = [*([row.room or MISSING] if table.by_bytes else []), row.budget]
+        lines.append(_line([_escape(row.title), *budget, row.stored, *map(_cell, row.entries)]))
     for note in table.notes:
         lines += ["", _escape(note)]
     lines += ["", *(f"- {_escape(line)}" for line in table.details)] if table.details else []
@@ -144,6 +150,12 @@ def placed(column: Sequence[Entry]) -> list[Entry]:
         entry if entry.text == MISSING else Entry(entry.text, entry.error, places.get(float(entry.text), 0))
         for entry in column
     ]
+
+
+def _row(key: Key, entries: Sequence[Entry], stored: str) -> Row:
+    budget = MISSING if key.budget is None else str(key.budget)
+    room = f"{key.room:,}" if key.room else ""
+    return Row(key.name.head, budget, tuple(entries), stored, key.name.settings, key.heading, room)
 
 
 def _entry(row: Any, errors: bool) -> Entry:

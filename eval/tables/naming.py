@@ -19,7 +19,7 @@ ORDER = (  # of rows: ceiling and floor, then as in the paper's tables; other me
     "full", "oracle", "random", "streamingllm", "h2o", "snapkv", "pyramidkv", "laq", "stage1_only",
     "iterative_only", "echokv",
 )  # fmt: skip
-FRAME = ["method", "variant", "budget"]  # columns of a data frame that say which row a line is of
+FRAME = ["method", "variant", "budget", "budget_bytes"]  # columns of a data frame that say which row a line is of
 CODE = "code"
 PLUS = "+ "  # before a codec's name
 _SHORTEST = 4  # digits of a digest that are shown
@@ -46,14 +46,18 @@ class Name:
     @property
     def head(self) -> str:
         """The method, and how what it keeps is stored if not as it is: EchoKV + KIVI-2."""
-        stored = self.variant.partition(", ")[0]
-        return f"{title(self.method)} {stored}" if stored.startswith(PLUS) else title(self.method)
+        return f"{title(self.method)} {self.stored}".rstrip()
+
+    @property
+    def stored(self) -> str:
+        """The codec, such as "+ KIVI-2"; "" for what is stored as it is."""
+        first = self.variant.partition(", ")[0]
+        return first if first.startswith(PLUS) else ""
 
     @property
     def settings(self) -> str:
         """The rest of the variant."""
-        first, _, rest = self.variant.partition(", ")
-        return rest if first.startswith(PLUS) else self.variant
+        return self.variant.removeprefix(self.stored).removeprefix(", ") if self.stored else self.variant
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -64,15 +68,36 @@ class Name:
 
 @dataclass(frozen=True)
 class Key:
-    """A row at a budget, None for a method that takes none."""
+    """A row at a budget, None for a method that takes none.
+
+    room: the bytes that the budget was made of, None where tokens were given.
+    """
 
     name: Name
     budget: int | None
+    room: int | None = None
 
     @property
     def label(self) -> str:
         """As it is told in a sentence: echokv steps=4 128."""
         return str(self.name) if self.budget is None else f"{self.name} {self.budget}"
+
+    @property
+    def given(self) -> int | None:
+        """What paired rows have alike: bytes where these were given, else tokens."""
+        return self.room or self.budget
+
+    @property
+    def block(self) -> tuple[int, str]:
+        """What rows that are marked against each other have alike: bytes, else tokens and how these are stored."""
+        return self.given or 0, "" if self.room or self.budget is None else self.name.stored
+
+    @property
+    def heading(self) -> str:
+        """What is said of such rows: 8,388,608 bytes; 128; 128 + KIVI-2. "" without a budget."""
+        if self.room:
+            return f"{self.room:,} bytes"
+        return "" if self.budget is None else f"{self.budget} {self.name.stored}".rstrip()
 
 
 def title(method: str) -> str:
@@ -80,9 +105,14 @@ def title(method: str) -> str:
     return titles.title("method", method) or method
 
 
-def key_of(method: str, variant: str, budget: Any) -> Key:
+def key_of(method: str, variant: str, budget: Any, room: Any = None) -> Key:
     """Return the key of a data frame's line, from its columns `FRAME`."""
-    return Key(Name(method, variant), None if pd.isna(budget) else int(budget))
+    return Key(Name(method, variant), *(None if pd.isna(value) else int(value) for value in (budget, room)))
+
+
+def key_in(row: Any) -> Key:
+    """The same of a line as `itertuples` has it."""
+    return key_of(*(getattr(row, name) for name in FRAME))
 
 
 def names(grid: Sequence[tuple[str, Mapping[str, Any]]], complete: bool = False) -> list[Name]:

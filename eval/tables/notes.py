@@ -11,6 +11,7 @@ from eval.tables import cells, gates
 from eval.tables.options import Selected
 
 STORED = "KV: entries stored, mean per answer."
+ROOM = "Bytes: those that keys and values may take; Budget: the tokens per head that they have room for."
 ERRORS = "± is the standard error over examples."
 
 
@@ -19,7 +20,11 @@ def notes(table: pd.DataFrame, details: Sequence[str], selected: Selected, error
 
     table: the cells of all tasks. errors: whether standard errors are printed.
     """
-    read = f"{ERRORS} {STORED}" if errors and table["standard_error"].notna().any() else STORED
+    read = [
+        ERRORS if errors and table["standard_error"].notna().any() else "",
+        STORED,
+        ROOM if table["budget_bytes"].notna().any() else "",
+    ]
     warned = sum(line.startswith("Warning") for line in details)
     limit = gates.cut_at(table, selected.answers.runs)
     spelled = int((gates.control_tokens(selected.scored) > 0).sum())
@@ -29,7 +34,7 @@ def notes(table: pd.DataFrame, details: Sequence[str], selected: Selected, error
         f"Control tokens in {spelled} records." if spelled else "",
         f"{warned} warning{'s' if warned > 1 else ''}, listed with the table's source." if warned else "",
     ]
-    return tuple(filter(None, [read, " ".join(filter(None, said))]))
+    return tuple(filter(None, (" ".join(filter(None, line)) for line in (read, said))))
 
 
 def details(answers: pd.DataFrame, table: pd.DataFrame, selected: Selected) -> list[str]:

@@ -5,7 +5,7 @@
   const MEASURES = {
     score: {title: "Score", value: (table, cell, task) => report.field(table, cell, task, "score"), best: true, coloured: true,
       text: (value) => report.number(value, 1),
-      hint: "Small: the standard error. Bold and underlined: best and second best of a budget. "},
+      hint: "Small: the standard error. Bold and underlined: best and second best of each block. "},
     difference: {title: "Difference", coloured: true, text: (value) => report.signed(value, 1), hint: "Small: the standard error of the difference. "},
     bytes: {title: "Stored bytes", value: (table, cell, task) => report.field(table, cell, task, "bytes"), text: report.bytes,
       hint: "Small: the share of what FullKV stores. "},
@@ -44,13 +44,11 @@
     return other && other !== row ? report.difference(differences, row.cell, other.cell, task) : null;
   };
 
-  /** Best and second best of each budget, FullKV apart, by what is printed. */
+  /** Best and second best of each block, FullKV apart, by what is printed. */
   const places = (table, tasks, measure) => {
     const marks = new Map();
     if (!measure.best) return marks;
-    for (const budget of new Set(table.rows.map((row) => row.budget))) {
-      if (budget === null) continue;
-      const block = table.rows.filter((row) => row.budget === budget);
+    for (const block of Map.groupBy(table.rows.filter((row) => row.block), (row) => row.block).values()) {
       for (const task of tasks) {
         const values = block.map((row) => measure.value(table, row.cell, task)).filter((value) => value !== null);
         const printed = [...new Set(values.map((value) => value.toFixed(1)))].sort((a, b) => b - a);
@@ -135,7 +133,7 @@
     const {show: shown, against} = settings(table, state);
     Object.assign(own, {measure: MEASURES[shown], against, tasks});
     const marks = places(table, tasks, own.measure);
-    own.rows ??= table.rows.map((row) => ({id: row.cell, row, budget: row.budget ?? 0,
+    own.rows ??= table.rows.map((row) => ({id: row.cell, row, budget: row.budget ?? 0, block: row.block,
       ...Object.fromEntries(tasks.map((task) => [task, {row, task, present: table.cells[row.cell]?.[task] !== undefined}]))}));
     for (const line of own.rows) for (const task of tasks) {
       const difference = compared(table, differences, line.row, task, against);
@@ -171,11 +169,11 @@
     const made = report.grid(place, {
       layout: narrow ? "fitData" : "fitDataTable", data: own.rows, reactiveData: false,
       columns: narrow ? [{...method, width: METHOD + room - fitting * width}, average, ...flat] : [{...method, width: Math.min(1.5 * METHOD, 9 * Math.max(...table.rows.map((row) => row.title.length)) + 34)}, budget, ...groups, average],
-      ...(narrow && {groupBy: "budget", groupToggleElement: false, groupHeader: (value) =>
+      ...(narrow && {groupBy: "block", groupToggleElement: false, groupHeader: (value) =>
         el("span", {class: "budget"}, value ? `budget ${value}` : "without a budget")}),
       rowFormatter: (row) => {
         const before = row.getPrevRow();
-        row.getElement().classList.toggle("block", !narrow && Boolean(before) && before.getData().budget !== row.getData().budget);
+        row.getElement().classList.toggle("block", !narrow && Boolean(before) && before.getData().block !== row.getData().block);
       },
     });
     made.on("tableBuilt", () => {
