@@ -13,12 +13,12 @@ from pathlib import Path
 
 from eval.console.called import called
 from eval.console.errors import Parser, UserError, command
-from eval.report import canvas, groups, numbers, plots
+from eval.report import canvas, curves, groups, numbers, plots
 from eval.report.look import looks
 from eval.tables import cells
 from eval.tables.options import AGAINST, check_against
 
-DRAWN = ("budgets", "costs", "differences")
+DRAWN = ("budgets", "tasks", "costs", "differences")
 
 
 def write(results: Path, against: str) -> Iterator[Path]:
@@ -36,7 +36,7 @@ def write(results: Path, against: str) -> Iterator[Path]:
         frame = numbers.cells_of(selected)
         present = [task for task in (cells.AVERAGE, *selected.tasks) if task in set(frame["subset"])]
         folder = results / "figures" / group.name
-        drawn = {"budgets": plots.curves(frame, present, look)}
+        drawn = curves.figures(frame, present, look)
         if cells.AVERAGE in present:
             drawn["costs"] = plots.costs(frame, look)
         if (compared := plots.differences(selected, against, present, look)) is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 _RC = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "pdf.fonttype": 42}
 
@@ -60,10 +61,20 @@ def _wide(texts: Sequence[str], columns: int) -> float:
     return sum(4.6 * max(map(len, part)) + 44 for part in parts)
 
 
-def from_zero(axes: Sequence[Any], highest: float) -> None:
-    """Let the y axes go from 0 to a little above the highest value; of values that are all 0 to 1."""
-    for panel in axes:
-        panel.set_ylim(0, 1.05 * top(highest))
+def scale(cells: pd.DataFrame) -> float:
+    """Where an axis of scores from 0 ends: a little above the highest interval of these cells."""
+    return 1.05 * top(cells[["score", "high"]].max().max())
+
+
+def spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Places from 0 at least `gap` apart, near the wanted ones in their order; up to 1 where all fit."""
+    order = np.argsort(wanted, kind="stable")
+    steps = gap * np.arange(len(order))
+    free = np.asarray(wanted, dtype="float64")[order] - steps  # places that rise are apart by the gap
+    rising = np.maximum.accumulate(free) + np.minimum.accumulate(free[::-1])[::-1]
+    places = np.empty(len(order))
+    places[order] = np.clip(rising / 2, 0, max(0.0, 1 - gap * (len(order) - 1))) + steps
+    return [float(place) for place in places]
 
 
 def top(highest: float) -> float:

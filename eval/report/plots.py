@@ -1,8 +1,9 @@
-"""What `python -m eval.figures` draws of a table: scores by budget, scores against costs, paired differences."""
+"""What `python -m eval.figures` draws of a table beside its curves: scores against costs, paired differences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import pandas as pd
@@ -14,47 +15,10 @@ from eval.tables import cells
 from eval.tables.naming import Key, Name
 from eval.tables.options import Selected
 
-TALL, WIDE = 2.2, 2.6  # inches of a panel
+MANY = 40  # paired differences that one panel takes
 COSTS = {"bytes": "stored MB per answer", "seconds": "seconds per answer"}
 SECONDS = ["prefill_seconds", "selection_seconds", "decode_seconds"]
 Looks = Mapping[str, Look]
-
-
-def curves(frame: pd.DataFrame, tasks: Sequence[str], looks: Looks) -> Any:
-    """Score by budget with 95% intervals, one panel a task, FullKV as a line across; all panels on one scale."""
-    across = min(4, len(tasks))
-    figure, axes = canvas.panels(across, -(-len(tasks) // across), WIDE, TALL, share="y")
-    shown = frame[frame["subset"].isin(tasks)]
-    limited = shown[shown["budget"].notna()]
-    names = list(rows(limited))
-    budgets = sorted(set(limited["budget"]))
-    for panel, task in zip(axes, tasks, strict=False):
-        for name, part in rows(shown[shown["subset"] == task]).items():
-            _line(panel, name, part.sort_values("budget"), names, budgets, looks[str(name)].lines)
-        panel.set_title(_task(task), fontsize=9)
-        panel.grid(axis="y", color="0.92", linewidth=0.6)
-    if budgets:
-        canvas.budgets(axes[: len(tasks)], budgets)
-    canvas.from_zero(axes[: len(tasks)], shown[["score", "high"]].max().max())
-    _cut(axes, len(tasks), across)
-    figure.supxlabel("budget (tokens per head)", fontsize=9)
-    figure.supylabel("score", fontsize=9)
-    canvas.above(figure, axes[: len(tasks)], f"{_count(shown)}; bars and bands: 95% intervals")
-    return figure
-
-
-def _line(
-    panel: Any, name: Name, part: pd.DataFrame, names: Sequence[Name], budgets: Sequence[int], style: dict[str, Any]
-) -> None:
-    """One row: marks at its budgets, those of other rows beside them; without a budget a line across."""
-    if part["budget"].isna().all():
-        row, across = part.iloc[0], {"color": style["color"], "linewidth": 1.1}
-        panel.axhline(row["score"], linestyle=style["linestyle"], label=name.title, **across)
-        panel.axhspan(row["low"], row["high"], color=style["color"], alpha=0.08, linewidth=0)
-        return
-    x = part["budget"].to_numpy(dtype="float64") * canvas.beside(budgets, names.index(name), len(names))
-    panel.vlines(x, part["low"], part["high"], color=style["color"], linewidth=0.8, alpha=0.5, clip_on=False)
-    panel.plot(x, part["score"], label=name.title, markersize=4, linewidth=1.1, clip_on=False, **style)
 
 
 def costs(frame: pd.DataFrame, looks: Looks, task: str = cells.AVERAGE) -> Any:
@@ -74,15 +38,15 @@ def costs(frame: pd.DataFrame, looks: Looks, task: str = cells.AVERAGE) -> Any:
         _costs_of(axes, place, row, shown, looks[str(name)].lines | {"linestyle": ""})
     axes[0].set_yticks([place for place, *_ in lines], [label for _, label, *_ in lines], fontsize=7)
     axes[0].set_ylim(lines[-1][0] + 0.7, -0.7)
-    axes[0].set_xlim(0, 1.05 * canvas.top(own[["score", "high"]].max().max()))
-    axes[0].set_xlabel(f"score, {_task(task)}", fontsize=8)
+    axes[0].set_xlim(0, canvas.scale(own))
+    axes[0].set_xlabel(f"score, {task_title(task)}", fontsize=8)
     for panel, cost in zip(axes[1:], shown, strict=True):
         _scale(panel, own[cost], COSTS[cost])
     for panel in axes:
         panel.grid(axis="x", color="0.92", linewidth=0.6)
         panel.tick_params(axis="x", labelsize=8)
         panel.tick_params(axis="y", length=0)
-    figure.suptitle(f"{_count(own, each='')}; bars: 95% intervals", fontsize=8)
+    figure.suptitle(f"{count(own, each='')}; bars: 95% intervals", fontsize=8)
     return figure
 
 
@@ -120,7 +84,7 @@ def _scale(panel: Any, values: pd.Series, said: str) -> None:
 def differences(selected: Selected, against: str, tasks: Sequence[str], looks: Looks) -> Any:
     """Paired differences to a row at the same budget, one panel a task on one scale, with 95% intervals.
 
-    None where no other row has a budget of its.
+    Of many rows one panel a budget, of the first task alone. None where no other row has a budget of its.
     """
     scores = numbers.by_cell(selected)
     found = numbers.differences(scores, selected.tasks)
@@ -129,10 +93,16 @@ def differences(selected: Selected, against: str, tasks: Sequence[str], looks: L
     pairs = [(key, other) for key in keys for other in others if other.budget in (None, key.budget)]
     if not pairs:
         return None
-    across = min(3, len(tasks))
-    figure, axes = canvas.panels(across, -(-len(tasks) // across), 2.9, 0.5 + 0.17 * len(pairs), share="x")
-    for place, (panel, task) in enumerate(zip(axes, tasks, strict=False)):
-        for up, (key, other) in enumerate(pairs):
+    parts = [(task_title(task), task, pairs) for task in tasks]
+    if many := len(pairs) > MANY:
+        by_budget = groupby(pairs, key=lambda pair: pair[0].budget)
+        parts = [(f"{task_title(tasks[0])}, budget {size or 'none'}", tasks[0], list(some)) for size, some in by_budget]
+    across = min(3, len(parts))
+    most = max(len(own) for _, _, own in parts)
+    wide = 2.9 if not many else 2.2 + 0.065 * max(len(key.name.title) for key, _ in pairs)
+    figure, axes = canvas.panels(across, -(-len(parts) // across), wide, 0.5 + 0.17 * most, share="x")
+    for place, (panel, (title, task, own)) in enumerate(zip(axes, parts, strict=False)):
+        for up, (key, other) in enumerate(own):
             line = _turned(found, numbers.name_of(key), numbers.name_of(other), task)
             if line is not None:
                 mean, low, high = line
@@ -141,16 +111,16 @@ def differences(selected: Selected, against: str, tasks: Sequence[str], looks: L
                 panel.plot([mean], [up], markersize=4, **style)
         panel.axvline(0, color="black", linewidth=0.8)
         panel.grid(axis="x", color="0.92", linewidth=0.6)
-        named = [_label(key) for key, _ in pairs] if place % across == 0 else [""] * len(pairs)
-        panel.set_yticks(range(len(pairs)), named, fontsize=7)
-        panel.set_ylim(len(pairs) - 0.5, -0.5)
-        panel.set_title(_task(task), fontsize=9)
-    _cut(axes, len(tasks), across)
+        said = [key.name.title if many else _label(key) for key, _ in own]
+        panel.set_yticks(range(len(own)), said if many or place % across == 0 else [""] * len(own), fontsize=7)
+        panel.set_ylim(len(own) - 0.5, -0.5)
+        panel.set_title(title, fontsize=9)
+    cut(axes, len(parts), across)
     figure.supxlabel(f"points more than {others[0].name.title} on the same examples; bars: 95% intervals", fontsize=8)
     return figure
 
 
-def _cut(axes: Sequence[Any], used: int, across: int) -> None:
+def cut(axes: Sequence[Any], used: int, across: int) -> None:
     """Remove the panels that are not used; those above them get the labels of the x axis that they would have had."""
     for panel in axes[used:]:
         panel.remove()
@@ -174,7 +144,7 @@ def _turned(found: dict[str, Any], left: str, right: str, task: str) -> tuple[fl
     return None
 
 
-def _count(frame: pd.DataFrame, each: str = " per task") -> str:
+def count(frame: pd.DataFrame, each: str = " per task") -> str:
     """How many examples the scores are of."""
     own = frame[frame["subset"] != cells.AVERAGE] if each else frame
     least, most = own["n"].min(), own["n"].max()
@@ -185,5 +155,5 @@ def _label(key: Key) -> str:
     return key.name.title + ("" if key.budget is None else f" {key.budget}")
 
 
-def _task(name: str) -> str:
+def task_title(name: str) -> str:
     return "average" if name == cells.AVERAGE else subsets.load(name).column

@@ -5,15 +5,20 @@ from __future__ import annotations
 import string
 import subprocess
 import sys
-from itertools import combinations
+from collections.abc import Sequence
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.text import Text
 
 from eval import figures
-from eval.report import canvas, groups, numbers, plots
-from eval.report.look import Look, looks
+from eval.report import canvas, curves, groups, numbers, plots
+from eval.report.look import FAMILIES, KNOWN, Look, looks
+from eval.tables import naming
 from eval.tables.options import Selected
 from tests.eval.stores import pattern, write
 
@@ -155,7 +160,7 @@ def test_seconds_are_drawn_where_all_were_measured_alone(tmp_path: Path) -> None
 
 def test_curves_show_the_scores(results: Path) -> None:
     _, frame, look = chosen(results)
-    figure = plots.curves(frame, ["average", "hotpotqa", "trec"], look)
+    figure = curves.together(frame, ["average", "hotpotqa", "trec"], look)
     panels = figure.axes
     assert [panel.get_title() for panel in panels] == ["average", "Hot", "TREC"]
     lines = {line.get_label(): line for line in panels[1].get_lines()}
@@ -175,7 +180,7 @@ def test_variants_are_lines_of_their_own(results: Path) -> None:
     _, frame, look = chosen(results)
     shown = [str(name) for name in plots.rows(frame) if name.method == "laq"]
     assert len(shown) == len({look[name] for name in shown}) >= 2
-    titles = [text.get_text() for text in plots.curves(frame, ["trec"], look).legends[0].get_texts()]
+    titles = [text.get_text() for text in curves.together(frame, ["trec"], look).legends[0].get_texts()]
     assert {"LAQ (steps=4)", "LAQ (steps=8)"} <= set(titles)
 
 
@@ -183,12 +188,75 @@ def test_panels_share_a_scale_from_zero_and_no_words_stand_twice(results: Path) 
     for budget in (128, 512):
         write(results, "h2o", budget, {"hotpotqa": pattern(0, 10), "trec": pattern(0, 10)})
     _, frame, look = chosen(results)
-    figure = plots.curves(frame, ["average", "hotpotqa", "trec"], look)
+    figure = curves.together(frame, ["average", "hotpotqa", "trec"], look)
     assert {panel.get_ylim() for panel in figure.axes} == {figure.axes[0].get_ylim()}
     assert figure.axes[0].get_ylim()[0] == 0
     assert not any(panel.get_xlabel() or panel.get_ylabel() for panel in figure.axes)
     none = frame[frame["method"] == "h2o"].assign(low=0.0, high=0.0)
-    assert plots.curves(none, ["trec"], look).axes[0].get_ylim() == (0, 1.05)  # not -0.05 to 0.05
+    assert curves.together(none, ["trec"], look).axes[0].get_ylim() == (0, 1.05)  # not -0.05 to 0.05
+
+
+def many(results: Path, names: Sequence[str]) -> None:
+    for place, name in enumerate(names):
+        for budget in (128, 256):
+            write(results, name, budget, {"hotpotqa": pattern(1 + place % 8, 10), "trec": pattern(4, 10)})
+
+
+def test_many_methods_are_drawn_family_by_family(tmp_path: Path) -> None:
+    names = [name for name in KNOWN if name not in ("full", "kvpress")]
+    write(tmp_path, "full", None, {"hotpotqa": pattern(9, 10), "trec": pattern(6, 10)})
+    many(tmp_path, [*names, *(f"mine_{number}" for number in range(9))])
+    _, frame, look = chosen(tmp_path)
+    found = curves.figures(frame, ["average", "hotpotqa", "trec"], look)
+    assert list(found) == ["budgets", "tasks"]
+    assert found["budgets"].get_suptitle().startswith("average, n = 20; bars")
+    panels = found["budgets"].axes
+    others = [f"other methods ({number} of 2)" for number in (1, 2)]
+    assert sorted(panel.get_title("left") for panel in panels) == sorted([*list(FAMILIES)[1:-1], *others])
+    assert len(found["tasks"].axes) == 2 * len(panels)
+    for panel in panels:
+        drawn = {line.get_label() for line in panel.get_lines() if not line.get_label().startswith("_")}
+        quiet = [line for line in panel.get_lines() if line.get_color() == "0.86"]
+        assert len(drawn) + len(quiet) == len(names) + 10  # every method is in every panel
+        assert {"FullKV", "Oracle", "Random"} <= drawn
+        wanted = FAMILIES.get(panel.get_title("left"))
+        assert wanted is None or drawn - {"FullKV", "Oracle", "Random"} == {naming.title(name) for name in wanted}
+        named = {text.get_text() for text in panel.texts}
+        assert named >= drawn - {"FullKV", "Oracle", "Random"}
+    assert sum("FullKV" in {text.get_text() for text in panel.texts} for panel in panels) == 1
+
+
+def test_no_name_lies_on_another(tmp_path: Path) -> None:
+    write(tmp_path, "full", None, {"hotpotqa": pattern(4, 10), "trec": pattern(4, 10)})
+    many(tmp_path, [name for name in KNOWN if name not in ("full", "kvpress")])
+    _, frame, look = chosen(tmp_path)
+    level = frame.assign(score=frame["score"].where(frame["subset"] != "trec", 40.0))  # lines end in one place
+    for figure in curves.figures(level, ["average", "trec"], look).values():
+        figure.draw_without_rendering()
+        names = [Text.get_window_extent(text) for panel in figure.axes for text in panel.texts]  # without its line
+        assert len(names) > 20
+        assert not any(one.overlaps(other) for one, other in combinations(names, 2))
+        whole = figure.bbox
+        assert all(whole.containsx(box.x0) and whole.containsx(box.x1) for box in names)
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_places_are_apart_in_order_and_near(wanted: list[float]) -> None:
+    places = canvas.spread(wanted, 0.08)
+    order = sorted(range(len(wanted)), key=lambda number: (wanted[number], number))
+    assert all(places[up] - places[low] > 0.08 - 1e-9 for low, up in pairwise(order))
+    assert all(-1e-9 <= place <= 1 + 1e-9 for place in places)
+    if all(wanted[up] - wanted[low] >= 0.08 for low, up in pairwise(order)):
+        assert places == pytest.approx(wanted)
+
+
+def test_differences_of_many_methods_stand_by_budget(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "MANY", 5)
+    many(results, [f"mine_{number}" for number in range(4)])
+    selected, _, look = chosen(results)
+    figure = plots.differences(selected, "laq", ["hotpotqa", "trec"], look)
+    assert [panel.get_title() for panel in figure.axes] == ["Hot, budget 128", "Hot, budget 512"]
+    assert [len(panel.get_yticklabels()) for panel in figure.axes] == [5, 1]
 
 
 def test_differences_are_to_the_method_asked_for(results: Path) -> None:

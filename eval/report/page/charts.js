@@ -122,13 +122,22 @@
     return svg;
   };
 
-  /** Key of methods, their look and name; a press hides one or shows it again. line: whether they have lines. */
-  report.key = (table, state, line = false) => {
+  const MANY = 12; // methods whose key is folded where the screen is narrow
+  let unfolded = null; // whether the reader wants to see a long key
+
+  /** Key of methods, their look and name; a press hides one or shows it again. line: whether they have lines.
+      which: of the [method, title] pairs those that are in it. */
+  report.key = (table, state, line = false, which = () => true) => {
     const hidden = report.hidden(state);
     const press = (method) => report.go({hide: [...hidden.symmetricDifference(new Set([method]))].join("|")}, true);
-    return el("div", {class: "key", role: "group", "aria-label": "Methods shown"}, report.methods(table).map(([method, title]) =>
+    const methods = report.methods(table).filter(which);
+    const key = el("div", {class: "key", role: "group", "aria-label": "Methods shown"}, methods.map(([method, title]) =>
       el("button", {type: "button", id: `key-${method}`, "aria-pressed": String(!hidden.has(method)), onclick: () => press(method)},
         icon(report.look(method), line), title)));
+    if (methods.length <= MANY) return key;
+    const open = unfolded ?? !report.narrow.matches;
+    return el("details", {class: "many", open},
+      el("summary", {onclick: (event) => { unfolded = !event.target.parentNode.open; }}, `${methods.length} methods`), key);
   };
 
   /** Key of [name, look] pairs that are no methods. */

@@ -9,7 +9,7 @@
     const field = (name) => report.field(table, row.cell, task, name);
     if (field("score") === null) return [];
     return [{
-      method: row.method, title: row.title, budget: row.budget, label: report.label(row), cell: row.cell,
+      method: row.method, title: row.title, family: row.family, budget: row.budget, label: report.label(row), cell: row.cell,
       score: field("score"), error: field("standard_error"), low: field("low"), high: field("high"), n: field("n"),
       bytes: field("bytes"), seconds: report.time(table, row.cell, task), ...report.look(row.method),
     }];
@@ -36,34 +36,56 @@
 
   const LEFT = 36, RIGHT = 20;
 
-  // Budget curves.
+  // Budget curves. Of many methods one family is in colour, the others lie behind it in grey.
 
-  const curve = (table, task, tall) => {
+  const FEW = 9, REFERENCES = "references", ALL = "all";
+
+  /** The families to choose from; none where there are few methods. */
+  const families = (table) => {
+    const limited = table.rows.filter((row) => row.budget !== null);
+    return new Set(limited.map((row) => row.method)).size > FEW ? [...new Set(limited.map((row) => row.family))].filter((family) => family !== REFERENCES) : [];
+  };
+
+  /** Whether a row is in colour. */
+  const chosen = (family) => (row) => family === ALL || [family, REFERENCES].includes(row.family);
+
+  /** The line behind others that the pointer is at stands out. */
+  const follow = (svg) => svg.addEventListener("input", () => {
+    for (const line of svg.querySelectorAll("[aria-label^='behind ']"))
+      line.classList.toggle("pointed", line.getAttribute("aria-label") === `behind ${svg.value?.method}`);
+  });
+
+  const curve = (table, task, family, tall) => {
     const rows = points(table, task);
-    const full = rows.filter((row) => row.budget === null);
+    const coloured = rows.filter(chosen(family));
+    const full = coloured.filter((row) => row.budget === null);
+    const behind = rows.filter((row) => row.budget !== null && !coloured.includes(row)).map((row) => ({...row, at: row.budget}));
     const budgets = [...new Set(rows.map((row) => row.budget))].filter((budget) => budget !== null).sort((a, b) => a - b);
     const domain = budgets.length > 1 ? [budgets[0], budgets.at(-1)] : [budgets[0] / 2, budgets[0] * 2];
     const closest = Math.min(...budgets.slice(1).map((budget, place) => Math.log(budget / budgets[place])), Math.log(domain[1] / domain[0]));
-    const methods = new Set(rows.map((row) => row.method)).size;
+    const methods = new Set(coloured.map((row) => row.method)).size;
     return report.figure({
       title: report.taskTitle(table, task), name: `budgets-${task}`, rows, columns: COLUMNS, first: tall,
-      about: `Score by budget of ${methods} methods; bars are 95% intervals.`,
+      about: `Score by budget of ${methods} methods${behind.length ? ", others in grey" : ""}; bars are 95% intervals.`,
+      after: follow,
       plot: (width) => {
         const inset = Math.min(14 + 4 * methods, width / 7);
         const pixels = width - LEFT - RIGHT - 2 * inset;
         const room = Math.min(2 * inset - 12, (0.75 * pixels * closest) / Math.log(domain[1] / domain[0]));
-        const own = report.dodge(rows.filter((row) => row.budget !== null), "budget", domain, pixels, {most: tall ? 10 : 7, room});
+        const own = report.dodge(coloured.filter((row) => row.budget !== null), "budget", domain, pixels, {most: tall ? 10 : 7, room});
         return {
           ...identity, height: tall ? 380 : 220, marginLeft: LEFT, marginRight: RIGHT, marginBottom: 34,
           x: {type: "log", base: 2, domain, ticks: budgets, tickFormat: String, label: "budget, tokens per head", inset},
           y: scale(table),
           marks: [
+            [...Map.groupBy(behind, (row) => row.method)].map(([method, some]) =>
+              Plot.line(some, {x: "at", y: "score", stroke: "var(--line)", marker: "dot", ariaLabel: () => `behind ${method}`})),
             Plot.rect(full, {y1: "low", y2: "high", fill: "color", fillOpacity: 0.08}),
             full.map((row) => Plot.ruleY([row], {y: "score", stroke: "color", strokeWidth: 1.4, strokeDasharray: row.dash})),
             Plot.ruleX(own, {x: "at", y1: "low", y2: "high", stroke: "color", strokeOpacity: 0.5}),
             report.lines(own, {x: "at", y: "score"}),
             report.dots(own, {x: "at", y: "score", r: tall ? 4 : 3.2}),
-            Plot.tip(own, Plot.pointer({x: "at", y: "score", title: tip})),
+            Plot.tip([...own, ...behind], Plot.pointer({x: "at", y: "score", title: tip})),
           ],
         };
       },
@@ -72,10 +94,16 @@
 
   const budgets = (root, state) => {
     const table = report.table(state);
-    root.append(el("h1", {}, "Score by budget"), el("p", {class: "caption"}, `${table.caption}. Bars, and the band of a method without a budget: 95% bootstrap intervals. `
-      + "At each budget the marks stand side by side."),
-      report.key(table, state, true), curve(table, "average", true),
-      ...taskByTask(table, (task) => curve(table, task, false), false));
+    const known = families(table);
+    const family = known.includes(state.family) ? state.family : known.length && state.family !== ALL ? known[0] : ALL;
+    const methods = new Set(table.rows.filter(chosen(family)).map((row) => row.method));
+    root.append(el("h1", {}, "Score by budget"),
+      known.length ? el("div", {class: "controls"}, report.choice("family", "In colour",
+        [...known.map((title) => ({value: title, title})), {value: ALL, title: "all methods"}], family, (value) => report.go({family: value}, true))) : "",
+      el("p", {class: "caption"}, `${table.caption}. Bars, and the band of a method without a budget: 95% bootstrap intervals. `
+        + `At each budget the marks stand side by side.${family === ALL ? "" : " Grey: all other methods; point at a line for its name."}`),
+      report.key(table, state, true, ([method]) => methods.has(method)), curve(table, "average", family, true),
+      ...taskByTask(table, (task) => curve(table, task, family, false), false));
   };
 
   // Score against cost.
