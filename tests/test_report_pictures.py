@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from eval.report.build import build
-from tests.browsing import picture, visit
+from eval.report.look import REFERENCES, family
+from eval.tables import naming
+from eval.tables.naming import Name
+from tests.browsing import picture, visit, wait
 from tests.eval import gallery
 
 VIEWS = {
@@ -35,6 +38,7 @@ OVER = """() => [...document.querySelectorAll(".drawing svg")].flatMap((svg) =>
     return boxes.flatMap((one, place) => boxes.slice(place + 1).filter((other) =>
       one.left < other.right && other.left < one.right && one.top + 2 < other.bottom && other.top + 2 < one.bottom));
   })).length"""
+SHOWN = (REFERENCES, "the paper's")  # at first, of many methods
 LINED = ("costs", "differences")
 
 
@@ -67,3 +71,25 @@ def test_every_size_can_be_looked_at(browser: Any, root: Path, methods: int, tas
             picture(page, f"{name}-{methods}-methods-{tasks}-tasks-{width}-{theme}")
     page.close()
     assert not said
+
+
+def test_of_many_methods_one_family_is_in_colour(browser: Any, root: Path) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 1000}, reduced_motion="reduce")
+    page.set_default_timeout(10_000)
+    behind = page.locator(".drawing >> nth=0").locator("[aria-label^='behind ']")
+    key = page.locator(".key button")
+    visit(page, root, f"#/budgets?table=longbench/{gallery.label(26, 3)}/paper")
+    page.wait_for_selector(".drawing svg")
+    assert key.all_inner_texts() == [naming.title(name) for name in gallery.EVERY if family(Name(name)) in SHOWN]
+    assert behind.count() == 26 - key.count()
+    page.select_option("#family", "keys and values alone")
+    wait(page, "document.querySelectorAll('.key button').length === 6")
+    assert key.all_inner_texts()[3:] == ["KeyDiff", "Knorm", "LagKV"]
+    assert behind.count() == 20
+    page.select_option("#family", "all")
+    wait(page, "!document.querySelector(\"[aria-label^='behind ']\")")
+    assert page.locator("details.many:not([open])").count() == 1  # a long key is folded on a narrow screen
+    visit(page, root, f"#/budgets?table=longbench/{gallery.label(7, 3)}/paper")
+    page.wait_for_selector(".drawing svg")
+    assert page.locator("#family").count() == 0
+    page.close()
