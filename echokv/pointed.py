@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -15,6 +16,19 @@ from echokv.errors import UsageError
 from echokv.packing import Entries, pack, split, unpack
 from echokv.rotary import Angles
 from echokv.scores import accumulator
+
+
+class Coded(Protocol):
+    """Keys or values of a layer as codes."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all tensors that are stored of this prompt."""
+        ...
+
+    def unpack(self) -> Float[Tensor, "n D"]:
+        """At the precision of the scores."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +63,7 @@ class Pointed:
         exact = self.points.dtype
         found = self.points[unpack(self.codes, self.bits).int()]
         made = found.T if self.across else found
-        middle, half = (_rows(part.to(exact), self.sizes) for part in (self.middle, self.half))
+        middle, half = (rows(part.to(exact), self.sizes) for part in (self.middle, self.half))
         made = torch.addcmul(middle, made, half)
         first = torch.tensor([sum(self.sizes[:block]) for block in range(len(self.sizes))], dtype=torch.long)
         start = sent(first.repeat_interleave(torch.tensor(self.counts, dtype=torch.long)), made.device)
@@ -57,7 +71,8 @@ class Pointed:
         return made.T if self.across else made
 
 
-def _rows(of_blocks: Float[Tensor, "blocks columns"], sizes: Sequence[int]) -> Float[Tensor, "rows columns"]:
+def rows(of_blocks: Float[Tensor, "blocks columns"], sizes: Sequence[int]) -> Float[Tensor, "rows columns"]:
+    """For each row of each block what its block has; of a single block one row, which stands for all."""
     if len(sizes) == 1:
         return of_blocks
     which = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes, dtype=torch.long))
@@ -71,8 +86,8 @@ class Layer:
     positions: of the coded entries. angles: the rotation to some positions.
     """
 
-    keys: Pointed
-    values: Pointed
+    keys: Coded
+    values: Coded
     full_keys: Float[Tensor, "full D"]
     full_values: Float[Tensor, "full D"]
     positions: Int[Tensor, " n"]
@@ -96,70 +111,86 @@ class Layer:
         return whole
 
 
+def layer(
+    entries: Entries,
+    coded: Sequence[int],
+    keys: Callable[[Tensor, Sequence[int]], Coded],
+    values: Callable[[Tensor], Coded],
+) -> Layer:
+    """The entries of one layer, of each head the last `coded` as codes.
+
+    keys: codes keys [n, D] as they are before RoPE, so many of each head. values: codes values [n, D].
+    """
+    origin, lengths = entries.origin, tuple(entries.lengths)
+    assert origin is not None
+    full = tuple(n - own for n, own in zip(lengths, coded, strict=True))
+    at_full, at_coded = (sent(places, entries.keys.device) for places in split(lengths, full))
+    exact, positions = accumulator(entries.keys.dtype), origin.positions[at_coded]
+    return Layer(
+        keys(origin.angles(positions).undo(entries.keys[at_coded].to(exact)), coded),
+        values(entries.values[at_coded].to(exact)),
+        entries.keys[at_full],
+        entries.values[at_full],
+        positions.to(torch.int32),
+        origin.angles,
+        lengths,
+        full,
+    )
+
+
 @dataclass(frozen=True)
 class Packer:
-    """Packs as a codec is set.
+    """Codes numbers by ranges of their own.
 
-    points: 2^bits, ascending from -1 to 1. float16: of scales, else they have the model's dtype.
+    points: 2^bits, ascending. dtype: the model's, of outliers. float16: of scales, else they have the model's too.
     outliers: given how many numbers share a scale, how many are outliers at either end.
     """
 
     bits: int
     points: Sequence[float]
+    dtype: torch.dtype
     float16: bool
     outliers: Callable[[int], int]
 
-    def layer(self, entries: Entries, coded: Sequence[int]) -> Layer:
-        """The entries of one layer, of each head the last `coded` as codes.
+    def by_channel(self, numbers: Float[Tensor, "n D"], sizes: Sequence[int]) -> Pointed:
+        """Of each head the numbers of a channel share a scale. Raises UsageError where it cannot hold them."""
+        return self._pointed(torch.split(numbers, list(sizes)))
 
-        Raises UsageError for ranges that the scales cannot hold.
-        """
-        origin, lengths = entries.origin, tuple(entries.lengths)
-        assert origin is not None
-        full = tuple(n - own for n, own in zip(lengths, coded, strict=True))
-        at_full, at_coded = (sent(places, entries.keys.device) for places in split(lengths, full))
-        exact, device = accumulator(entries.keys.dtype), entries.keys.device
-        positions = origin.positions[at_coded]
-        keys = origin.angles(positions).undo(entries.keys[at_coded].to(exact))
-        values, dtype = entries.values[at_coded].to(exact), entries.keys.dtype
-        grid = torch.tensor(self.points, dtype=exact, device=device)
-        return Layer(
-            self._pointed(torch.split(keys, list(coded)), grid, dtype),
-            self._pointed([values.T], grid, dtype, across=True),
-            entries.keys[at_full],
-            entries.values[at_full],
-            positions.to(torch.int32),
-            origin.angles,
-            lengths,
-            full,
-        )
+    def by_token(self, numbers: Float[Tensor, "n D"]) -> Pointed:
+        """The numbers of a token share a scale. Raises UsageError where it cannot hold them."""
+        return self._pointed([numbers.T], across=True)
 
-    def _pointed(self, blocks: Sequence[Tensor], points: Tensor, dtype: torch.dtype, across: bool = False) -> Pointed:
+    def _pointed(self, blocks: Sequence[Tensor], across: bool = False) -> Pointed:
         """Code each block's columns, [rows, columns]. across: they are tokens."""
         whole = torch.cat(list(blocks))
+        points = torch.tensor(self.points, dtype=whole.dtype, device=whole.device)
         blocks = [block for block in blocks if len(block)]  # a head that has none coded needs no scale
         counts = [self.outliers(len(block)) for block in blocks]
-        ends = [_ends(block, count) for block, count in zip(blocks, counts, strict=True)]
-        low, high = (torch.cat([whole[:0], *(end[side] for end in ends)]) for side in (0, 1))
-        sizes, kind = tuple(map(len, blocks)), torch.float16 if self.float16 else dtype
+        found = [ends(block, count) for block, count in zip(blocks, counts, strict=True)]
+        low, high = (torch.cat([whole[:0], *(end[side] for end in found)]) for side in (0, 1))
+        sizes, kind = tuple(map(len, blocks)), torch.float16 if self.float16 else self.dtype
         middle, half = ((low + high) / 2).to(kind), ((high - low) / 2).to(kind)
         if not (middle.isfinite().all() and half.isfinite().all()):
             raise UsageError(
                 "keys or values are too large for scales in float16: use scales='model' (cache.scales=model)"
             )
-        zero, unit = (_rows(part.to(whole.dtype), sizes) for part in (middle, half))
-        units = torch.where(unit > 0, (whole - zero) / unit, 0)
-        codes = torch.bucketize(units, (points[1:] + points[:-1]) / 2).to(torch.uint8)
+        zero, unit = (rows(part.to(whole.dtype), sizes) for part in (middle, half))
+        codes = nearest(torch.where(unit > 0, (whole - zero) / unit, 0), points)
         codes = pack((codes.T if across else codes).contiguous(), self.bits)
-        rows = [end[2] for end in ends]
-        far = torch.cat([whole[:0], *(block.gather(0, row) for block, row in zip(blocks, rows, strict=True))])
+        places = [end[2] for end in found]
+        far = torch.cat([whole[:0], *(block.gather(0, place) for block, place in zip(blocks, places, strict=True))])
         short = all(index_bytes(size) == 2 for size in sizes)
-        row = torch.cat([whole[:0].long(), *rows]).to(torch.int16 if short else torch.int32)
+        row = torch.cat([whole[:0].long(), *places]).to(torch.int16 if short else torch.int32)
         both = tuple(2 * count for count in counts)
-        return Pointed(codes, middle, half, far.to(dtype), row, both, sizes, points, self.bits, across)
+        return Pointed(codes, middle, half, far.to(self.dtype), row, both, sizes, points, self.bits, across)
 
 
-def _ends(block: Float[Tensor, "n columns"], count: int) -> tuple[Tensor, Tensor, Int[Tensor, "outliers columns"]]:
+def nearest(numbers: Float[Tensor, "n m"], points: Float[Tensor, " points"]) -> UInt8[Tensor, "n m"]:
+    """Which of ascending points each number is nearest to, the lower one at a tie."""
+    return torch.bucketize(numbers, (points[1:] + points[:-1]) / 2).to(torch.uint8)
+
+
+def ends(block: Float[Tensor, "n columns"], count: int) -> tuple[Tensor, Tensor, Int[Tensor, "outliers columns"]]:
     """Of each column the lowest and the highest number that is no outlier, a row each, and where the `count` outliers
     of either end lie; of equal numbers the first count as lower."""
     ordered, place = block.sort(dim=0, stable=True)
