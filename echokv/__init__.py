@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from echokv.compressing import Compressed, compress
     from echokv.decoding import advance, decode, decode_rows
     from echokv.kvquant import KVQuant
+    from echokv.kvquant_calibrated import KVQuantC
     from echokv.lookahead import EchoKV, Lookahead, Round
     from echokv.models import load_model, load_tokenizer
     from echokv.prefilling import Needs, Prefill, prefill
@@ -22,6 +23,7 @@ __all__ = [
     "Compressed",
     "EchoKV",
     "KVQuant",
+    "KVQuantC",
     "Kivi",
     "Lookahead",
     "Needs",
@@ -46,6 +48,7 @@ _HOMES = {
     "Compressed": "compressing",
     "EchoKV": "lookahead",
     "KVQuant": "kvquant",
+    "KVQuantC": "kvquant_calibrated",
     "Kivi": "codecs",
     "Lookahead": "lookahead",
     "Needs": "prefilling",

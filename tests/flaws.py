@@ -118,6 +118,17 @@ def a_file(name: str, content: bytes = b"") -> Callable[[Path, Path], None]:
     return prepare
 
 
+def of_another(name: str) -> Callable[[Path, Path], None]:
+    """Write a file and beside it the note that it was made for another model."""
+
+    def prepare(here: Path, model: Path) -> None:
+        (here / name).touch()
+        about = {"model": {"name": "another"}, "title": "another"}
+        (here / name).with_suffix(".about.json").write_text(json.dumps(about))
+
+    return prepare
+
+
 def needed(subset: str, flaw: str, says: str, **changes: object) -> Mistake:
     """A record that lacks what the subset's metric needs."""
     content = json.dumps({**RECORD, "dataset": subset, **changes}).encode()

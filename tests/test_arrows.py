@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ALLOWED = {
-    "echokv": {"echokv", "torch", "transformers", "tokenizers", "jaxtyping", "flash_attn", "triton"},
+    "echokv": {"echokv", "torch", "transformers", "tokenizers", "safetensors", "jaxtyping", "flash_attn", "triton"},
     "baselines": {"baselines", "echokv", "torch", "jaxtyping", "kvpress"},
 }
 

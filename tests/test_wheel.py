@@ -104,7 +104,7 @@ def test_it_holds_what_it_needs_under_one_name(wheel: Path) -> None:
     assert harness == code | page | conf | paper | {"run.py", "scripts/slurm/bin/sacct"}
     assert held - {f"{HARNESS}{name}" for name in harness} == {f"echokv/{one.name}" for one in ROOT.glob("echokv/*.py")}
     asked = [line for line in metadata.get_all("Requires-Dist") or [] if "extra ==" not in line]
-    assert sorted(line.split(">")[0] for line in asked) == ["jaxtyping", "torch", "transformers"]
+    assert sorted(line.split(">")[0] for line in asked) == ["jaxtyping", "safetensors", "torch", "transformers"]
     assert {"harness", "report", "slurm"} <= set(metadata.get_all("Provides-Extra") or [])
 
 

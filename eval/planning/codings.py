@@ -19,6 +19,7 @@ from eval.planning.policies import fields_of, variants
 # Raise it with every change of echokv/ after which some codec reads back other numbers than before, and say here what
 # changed. 1: the first version.
 CODING = 1
+CHOICES = "choose cache=kivi, cache=kvquant, cache=kvquant_c or cache=none"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +62,9 @@ def codings(settings: Mapping[str, Any]) -> list[Coding | None]:
     try:
         kind: type[Any] = get_class(target)
     except Exception as error:  # whatever importing it may raise
-        raise UserError(
-            f"cache._target_: there is no class {target}; choose cache=kivi, cache=kvquant or cache=none"
-        ) from error
+        raise UserError(f"cache._target_: there is no class {target}; {CHOICES}") from error
     if not issubclass(kind, Codec):
-        raise UserError(f"cache._target_: {target} is no Codec; choose cache=kivi, cache=kvquant or cache=none")
+        raise UserError(f"cache._target_: {target} is no Codec; {CHOICES}")
     found: list[Coding | None] = []
     for words, chosen in variants(kind, dict(settings)):
         label = Coding(chosen).codec.label

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from eval.console.errors import UserError
-from eval.planning.policies import Policy
 from eval.planning.weights import Weights
 
 
@@ -22,9 +22,12 @@ def note(path: Path, model: dict[str, Any], title: str, more: dict[str, Any]) ->
     beside(path).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def check(policy: Policy, found: Weights) -> None:
-    """Raise UserError if a file that a policy reads is of another model; one without a note, as published, passes."""
-    for field, path in policy.files.items():
+def check(who: str, files: Mapping[str, str], found: Weights) -> None:
+    """Raise UserError if a file that a method or codec reads is of another model; one without a note passes.
+
+    files: by the field that names each. Published ones have no note.
+    """
+    for field, path in files.items():
         about = beside(Path(path))
         if not about.is_file():
             continue
@@ -34,6 +37,4 @@ def check(policy: Policy, found: Weights) -> None:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"cannot read {about}: make {path} again") from error
         if model != found.identity:
-            raise UserError(
-                f"method {policy.name}: {field}={path} is of {title}, this run of {found.title}: make one of this model"
-            )
+            raise UserError(f"{who}: {field}={path} is of {title}, this run of {found.title}: make one of this model")

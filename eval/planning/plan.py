@@ -127,7 +127,9 @@ def cells(settings: Settings, data: Data, protocol: Protocol) -> tuple[list[Cell
     grid = [(one, budget, coding) for one in chosen for coding in stored for budget in budgets(settings, one, coding)]
     found = weights(settings.model.name, settings.model.revision)
     for policy in chosen:
-        made_for.check(policy, found)
+        made_for.check(f"method {policy.name}", policy.files, found)
+    for coding in filter(None, stored):
+        made_for.check("cache", coding.codec.files, found)
     made = []
     for policy, budget, coding in grid:
         variant = " ".join(filter(None, [coding.variant if coding else "", policy.variant]))
