@@ -12,7 +12,7 @@ from importlib import import_module
 from echokv.errors import UsageError
 from echokv.installed import ROOT, reach
 
-DRAWING = {"figures", "analysis", "heads", "report"}  # commands that draw
+DRAWING = {"figures", "analysis", "calibrate", "heads", "report"}  # commands that draw
 USAGE = """usage: echokv NAME=VALUE ...      answer, store and print a table; its settings: echokv run --help
        echokv COMMAND ...         COMMAND --help says what it takes
 

@@ -20,6 +20,7 @@ from tests.flaws import (
     lines,
     model,
     needed,
+    of_another,
     only_a_pickle,
     record,
     run,
@@ -121,6 +122,8 @@ VALUES = [
     run("Kivi.residual is -1; it must be at least 0", "cache=kivi cache.residual=-1"),
     run("Kivi.residual is 0; under rule=kivi it must be at least 1", "cache=kivi cache.rule=kivi"),
     run("KVQuant.bits is 3; it must be 2 or 4", "cache=kvquant cache.bits=3"),
+    run("KVQuantC.file is missing; it must be a calibration, which python -m eval.calibrate MODEL", "cache=kvquant_c"),
+    run("cache: cannot read /nowhere: No such file", f"{SHORT} cache=kvquant_c cache.file=/nowhere"),
     run("budget_bytes is 0; give a whole number of bytes, at least 1, a list of them, or null", "budget_bytes=0"),
     Mistake(
         f"{SHORT} method=snapkv cache=kivi cache.group=8 budget_bytes=999",
@@ -158,6 +161,18 @@ MODELS = [
     run(
         "Kivi.group is 48, which does not divide this model's 8 channels a head: take a divisor, such as group=8",
         f"{SHORT} cache=kivi cache.group=48",
+    ),
+    Mistake(
+        f"{SHORT} cache=kvquant_c cache.file={{here}}/c.safetensors",
+        "c.safetensors holds no calibration: make it by python -m eval.calibrate MODEL",
+        "a file of something else",
+        a_file("c.safetensors", b"no tensors"),
+    ),
+    Mistake(
+        f"{SHORT} cache=kvquant_c cache.file={{here}}/c.safetensors",
+        "c.safetensors is of another, this run of",
+        "a calibration of another model",
+        of_another("c.safetensors"),
     ),
     run("model.device is 'gpu'; give auto, cpu, cuda or cuda:N", f"{SHORT} model.device=gpu"),
     run("device 'cuda' asked for, but torch sees no CUDA GPU: use model.device=cpu", f"{SHORT} model.device=cuda"),

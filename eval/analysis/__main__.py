@@ -11,6 +11,7 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from eval.answering.neighbours import giving_way
+from eval.console.called import called
 from eval.console.conf import CONF
 from eval.console.errors import UserError, nearest
 from eval.console.mistakes import command, past_hydra
@@ -37,6 +38,7 @@ def run(settings: "Settings") -> None:
     """Run the analysis that the settings describe. Raises UserError where they describe none."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries; what fails in the end is told
     from eval.analysis.ablation import ablation  # after Hydra: `--help` must not wait for torch
+    from eval.analysis.calibration import calibrate
     from eval.analysis.dispersion import dispersion
     from eval.analysis.forensics import forensics
     from eval.analysis.heads import heads
@@ -56,7 +58,8 @@ def run(settings: "Settings") -> None:
         heads(settings, options)
         return
     kinds: dict[str, Any] = {
-        "table1": table1, "table2": table2, "table6": table6, "ablation": ablation, "forensics": forensics
+        "table1": table1, "table2": table2, "table6": table6, "ablation": ablation, "forensics": forensics,
+        "calibrate": calibrate,
     }  # fmt: skip
     kinds[settings.analysis["kind"]](Study.of(settings, options))
 
@@ -71,6 +74,18 @@ def start() -> None:
     elif not any(word.startswith(("-", "experiment=")) for word in sys.argv[1:]):
         raise UserError(f"name an analysis first: {', '.join(known)}")
     app()
+
+
+def of_model(name: str) -> None:
+    """Begin an analysis that has a command of its own, whose first word is a model.
+
+    Raises UserError if the first word names none.
+    """
+    words = sys.argv[1:]
+    if not words or "=" in words[0].removeprefix("model=") or words[0].startswith("-"):
+        raise UserError(f"name a model first: {called(name)} smollm2")
+    sys.argv[1:] = [name, f"model={words[0].removeprefix('model=')}", *words[1:]]
+    start()
 
 
 def main() -> int:

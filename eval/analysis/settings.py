@@ -104,6 +104,23 @@ class Heads(Analysis):
     )
 
 
+class Calibrate(Analysis):
+    """What is measured, of how much text, and which numbers are left out.
+
+    sequences, length: so many, of so many tokens. share: of a channel's numbers that lie within its range.
+    sinks: first tokens of each sequence, left out. bits: of the codes that points are found for.
+    """
+
+    kind: Literal["calibrate"]
+    sequences: int = Field(ge=1, description="a whole number of sequences, at least 1")
+    length: int = Field(ge=16, description="a whole number of tokens, at least 16")
+    share: float = Field(ge=0.5, le=1, description="a number from 0.5 to 1")
+    sinks: int = Field(ge=0, le=8, description="a whole number of tokens from 0 to 8")
+    bits: Annotated[tuple[Literal[2, 4], ...], BeforeValidator(_different)] = Field(
+        min_length=1, description="a list of different numbers of bits, 2 or 4, such as [2,4]"
+    )
+
+
 KINDS: dict[str, type[Analysis]] = {
     "table1": Overlap,
     "table2": Positions,
@@ -112,6 +129,7 @@ KINDS: dict[str, type[Analysis]] = {
     "forensics": Forensics,
     "dispersion": Dispersion,
     "heads": Heads,
+    "calibrate": Calibrate,
 }
 
 
