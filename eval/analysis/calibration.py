@@ -54,14 +54,14 @@ def calibrate(study: Study[Calibrate]) -> None:
 
             low, high = ranges(filled("ranges"), options)
             keys, values = counts(filled("points"), low, high, options)
-        found = [{bits: points(one, 2**bits) for bits in options.bits} for one in (keys, values)]
+        of_keys, of_values = ({int(bits): points(one, 2**bits) for bits in options.bits} for one in (keys, values))
     except UsageError as error:
         raise UserError(str(error)) from error
     except torch.OutOfMemoryError as error:
         raise UserError(
             f"{options.length} tokens do not fit into the device's memory: take analysis.length= less"
         ) from error
-    _publish(study, Calibration(low, high, *found, options.share), keys, values, used)
+    _publish(study, Calibration(low, high, of_keys, of_values, options.share), keys, values, used)
 
 
 def sequences(study: Study[Calibrate]) -> tuple[list[Int[Tensor, " length"]], list[str]]:
@@ -116,8 +116,8 @@ def counts(read: Iterator[Prefill], low: Tensor, high: Tensor, options: Calibrat
     for filled in read:
         for layer in range(filled.layers):
             keys = before_rope(filled, layer, options.sinks)
-            of_channel = [part[layer][:, None].to(keys) for part in (low, high)]
-            found[0].add(layer, _units(keys, *of_channel, (keys >= of_channel[0]) & (keys <= of_channel[1])))
+            lowest, highest = (part[layer][:, None].to(keys) for part in (low, high))
+            found[0].add(layer, _units(keys, lowest, highest, (keys >= lowest) & (keys <= highest)))
             values = filled.values[layer][:, options.sinks :].flatten(0, 1).to(keys.dtype).T
             lowest, highest, far = ends(values, outliers(len(values), options.share))
             inside = torch.ones_like(values, dtype=torch.bool).scatter(0, far, False)

@@ -128,8 +128,8 @@ def cells(settings: Settings, data: Data, protocol: Protocol) -> tuple[list[Cell
     found = weights(settings.model.name, settings.model.revision)
     for policy in chosen:
         made_for.check(f"method {policy.name}", policy.files, found)
-    for coding in filter(None, stored):
-        made_for.check("cache", coding.codec.files, found)
+    for one in filter(None, stored):
+        made_for.check("cache", one.codec.files, found)
     made = []
     for policy, budget, coding in grid:
         variant = " ".join(filter(None, [coding.variant if coding else "", policy.variant]))
