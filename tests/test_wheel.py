@@ -164,7 +164,7 @@ def test_the_command_works_in_any_folder(python: Path, packages: str, tmp_path: 
 
 def test_the_command_names_its_commands(python: Path, tmp_path: Path) -> None:
     command = python.parent / "echokv"
-    assert " analysis anomaly compare figures " in called(command, "--help", cwd=tmp_path).stdout
+    assert " analysis anomaly calibrate compare figures " in called(command, "--help", cwd=tmp_path).stdout
     done = called(command, "tabels", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, "error: unknown command 'tabels'; did you mean tables?\n")
     done = called(command, "zzz", cwd=tmp_path)
