@@ -68,17 +68,29 @@ def normalized_attention(
 ) -> tuple[Float[Tensor, "1 L H D"], Float[Tensor, "H L"] | None]:
     """The same attention, bit for bit, and the log-sum-exp of each query's logits where the kernel hands it out.
 
-    That is torch's flash attention for a CPU, in float32 and float64; None elsewhere.
+    That are flash attention, torch's or the package's, and of a CPU's kernels those for float32 and float64; None
+    elsewhere.
     """
-    if implementation == FLASH_ATTN or query.device.type != "cpu" or query.dtype not in (torch.float32, torch.float64):
-        return causal_attention(query, key, value, scaling, implementation), None
     causal = query.shape[2] > 1
-    chosen = torch._fused_sdp_choice(query, key, value, None, 0.0, causal, scale=scaling, enable_gqa=True)
-    if chosen != SDPBackend.FLASH_ATTENTION.value:
-        return causal_attention(query, key, value, scaling, implementation), None
-    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    out, normalizers = flash(query, key, value, 0.0, causal, scale=scaling)
-    return out.transpose(1, 2), normalizers[0]
+    if implementation == FLASH_ATTN:
+        from flash_attn import flash_attn_func
+
+        rows = (part.transpose(1, 2) for part in (query, key, value))
+        out, found, _ = flash_attn_func(*rows, softmax_scale=scaling, causal=True, return_attn_probs=True)
+        return out, found[0]
+    if query.is_cuda:
+        # Torch pads other dims before it calls the kernel.
+        if query.shape[-1] % 8 == 0 and _on_cuda(query, key, value) == "flash":
+            flash = torch.ops.aten._scaled_dot_product_flash_attention
+            out, found, *_ = flash(query, key, value, 0.0, causal, False, scale=scaling)
+            return out.transpose(1, 2), found[0]
+    elif query.device.type == "cpu" and query.dtype in (torch.float32, torch.float64):
+        chosen = torch._fused_sdp_choice(query, key, value, None, 0.0, causal, scale=scaling, enable_gqa=True)
+        if chosen == SDPBackend.FLASH_ATTENTION.value:
+            flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+            out, found = flash(query, key, value, 0.0, causal, scale=scaling)
+            return out.transpose(1, 2), found[0]
+    return causal_attention(query, key, value, scaling, implementation), None
 
 
 def _windowed(query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int, first: int) -> Tensor:

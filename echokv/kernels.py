@@ -1,9 +1,10 @@
 """H2O's column sums as two Triton kernels, for CUDA tensors: no matrix of L x L logits is ever stored.
 
-A column sum adds up softmax rows, and a row's denominator is known only after all its keys were seen. So the logits
-are computed twice, block by block: the first kernel keeps the log-sum-exp of each row (by a running maximum and sum:
-Dao et al. 2022, section 3.1), the second turns logits into probabilities with it and adds them up for each key. One
-program writes a sum, in one order, so equal inputs give equal bits.
+A column sum adds up softmax rows, and a row's denominator is known only after all its keys were seen. Where the
+prefill's own attention does not hand it out the logits are computed twice, block by block: the first kernel keeps the
+log-sum-exp of each row (by a running maximum and sum: Dao et al. 2022, section 3.1), the second turns logits into
+probabilities with it and adds them up for each key. One program writes a sum, in one order, so equal inputs give equal
+bits.
 
 Importing this module imports Triton, which takes a while and is missing on most machines without a GPU: import it
 where it is used.
@@ -52,24 +53,31 @@ def _starts() -> bool:
     return True
 
 
-def column_sums(queries: Float[Tensor, "H L D"], keys: Float[Tensor, "G L D"], scaling: float) -> Float[Tensor, "H L"]:
+def column_sums(
+    queries: Float[Tensor, "H L D"],
+    keys: Float[Tensor, "G L D"],
+    scaling: float,
+    normalizers: Float[Tensor, "H L"] | None = None,
+) -> Float[Tensor, "H L"]:
     """Attention each key receives from all L causal queries, summed, in float32: `scores.column_sums` on a GPU.
 
     queries, keys: of one dtype, on one device, such that `fits(queries)`. Products are added up in float32, those of
         float32 without rounding to TF32. Query head h reads KV head h // (H // G) where it lies; nothing is repeated.
+    normalizers: the log-sum-exp of each query's logits, in float32; without them the first kernel makes them.
     """
     queries, keys = (part if part.stride(-1) == 1 else part.contiguous() for part in (queries, keys))
     heads, length, dim = queries.shape
-    normalizers = torch.empty(heads, length, dtype=torch.float32, device=queries.device)
-    sums = torch.empty_like(normalizers)
+    sums = torch.empty(heads, length, dtype=torch.float32, device=queries.device)
+    binary = torch.empty_like(sums) if normalizers is None else (normalizers * log2(e)).contiguous()
     # Float32 products use no tensor cores: blocks of the larger size would not fit into registers.
     own, step, warps = (64, 32, 8) if queries.dtype == torch.float32 else (128, 64, 4)
     where = (*queries.stride()[:2], *keys.stride()[:2], heads // keys.shape[0])
     sizes = {"D": dim, "WIDTH": max(16, triton.next_power_of_2(dim)), "OWN": own, "STEP": step, "num_warps": warps}
     grid = (triton.cdiv(length, own), heads)
     with torch.cuda.device(queries.get_device()):  # a model may be spread over several
-        for kernel, out in ((_normalize, (normalizers,)), (_sum, (normalizers, sums))):
-            kernel[grid](queries, keys, *out, length, scaling * log2(e), *where, **sizes)
+        if normalizers is None:
+            _normalize[grid](queries, keys, binary, length, scaling * log2(e), *where, **sizes)
+        _sum[grid](queries, keys, binary, sums, length, scaling * log2(e), *where, **sizes)
     return sums
 
 

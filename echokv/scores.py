@@ -107,10 +107,10 @@ def column_sums(
     prompt) with the keys they can see, so the largest matrix is chunk x L per head and thread.
 
     normalizers: the log-sum-exp of each query's logits, from the prefill's own attention, if that hands it out. Then a
-        probability is one exponential, and no softmax has to be taken. A GPU's kernels make their own.
+        probability is one exponential, no softmax has to be taken, and a GPU computes the logits once instead of twice.
     """
     if queries.is_cuda and (kernels := triton_kernels()) and kernels.fits(queries):
-        summed: Tensor = kernels.column_sums(queries, keys, scaling)
+        summed: Tensor = kernels.column_sums(queries, keys, scaling, normalizers)
         return summed
     heads, length, _ = queries.shape
     groups, dtype = keys.shape[0], accumulator(queries.dtype)

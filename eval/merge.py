@@ -17,13 +17,13 @@ from pathlib import Path
 from eval.console.called import called
 from eval.console.errors import Parser, UserError, command
 from eval.keeping import manifests
-from eval.keeping.kernels import kernels, refuse_other_kernels
+from eval.keeping.rounding import of_folder, refuse_other
 
 
 def merge(source: Path, into: Path) -> int:
     """Bring every run in `source` into `into` and return the number of files that this added or lengthened.
 
-    Raises UserError if a run's settings or, in half precision, prefill kernels differ, or a file is not the beginning
+    Raises UserError if a run's settings or, in half precision, prefill kernels or batches differ, or a file is not the beginning
     of its namesake: then nothing of that file is touched. Also for a full disk or a folder that cannot be read or
     written to.
     """
@@ -34,7 +34,7 @@ def merge(source: Path, into: Path) -> int:
             identity = manifests.identity(manifest.parent)
             if (target / "manifest.json").exists() and manifests.identity(target) != identity:
                 raise UserError(f"{target} and {manifest.parent} were made with different settings; keep them apart")
-            refuse_other_kernels(target, identity, kernels(manifest.parent))
+            refuse_other(target, identity, of_folder(manifest.parent))
             for file in _files(manifest.parent):
                 changed += _bring(file, target / file.relative_to(manifest.parent))
     except OSError as error:

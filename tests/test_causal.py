@@ -1,5 +1,6 @@
 """The prefill's attention: the kernel that is taken is the one that is named, and every one gives the same."""
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,6 +59,49 @@ def test_attention_with_normalizers_is_that_without(length: int, dtype: torch.dt
         for last in range(0, length, 9):
             logits = key[head // (HEADS // GROUPS), : last + 1] @ query[head, last] * 0.3
             close(normalizers[head, last].double(), logits.exp().sum().log(), 1e-5)
+
+
+@pytest.mark.parametrize(("flash", "dim"), [(True, DIM), (False, DIM), (True, 6)])
+def test_on_a_gpu_flash_attention_hands_out_its_normalizers(
+    flash: bool, dim: int, cuda: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for the kernel, which takes keys of fewer heads as they are."""
+    monkeypatch.setattr(causal, "can_use_flash_attention", lambda params: flash)
+    monkeypatch.setattr(causal, "can_use_efficient_attention", lambda params: False)
+    parts = [part[..., :dim] for part in inputs(37)]
+    on_cpu, normalizers = normalized_attention(*parts, 0.3)
+    assert normalizers is not None
+
+    def kernel(query: Tensor, key: Tensor, value: Tensor, *rest: Any, scale: float) -> tuple[Tensor, ...]:
+        assert (key.shape[1], rest) == (GROUPS, (0.0, True, False))
+        return on_cpu.transpose(1, 2), normalizers[None], *7 * [torch.empty(0)]
+
+    monkeypatch.setattr(torch.ops.aten, "_scaled_dot_product_flash_attention", kernel)
+    found, handed = normalized_attention(*(part.as_subclass(OnGpu) for part in parts), 0.3)
+    close(found.as_subclass(Tensor), on_cpu)
+    taken = flash and dim == DIM
+    assert cuda == ([] if taken else ["FLASH_ATTENTION" if flash else "MATH"])
+    assert (handed is None) != taken
+    if handed is not None:
+        assert torch.equal(handed, normalizers)
+
+
+def test_the_package_hands_out_its_normalizers(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = inputs(37)
+    expected = normalized_attention(*parts, 0.3)
+
+    def stand_in(*rows: Tensor, softmax_scale: float, causal: bool, **more: Any) -> Any:
+        assert causal
+        out, normalizers = normalized_attention(*(part.transpose(1, 2) for part in rows), softmax_scale)
+        assert normalizers is not None
+        return (out, normalizers[None], None) if more.get("return_attn_probs") else out
+
+    monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_func=stand_in))
+    assert torch.equal(causal_attention(*parts, 0.3, "flash_attention_2"), expected[0])
+    for found, exact in zip(normalized_attention(*parts, 0.3, "flash_attention_2"), expected, strict=True):
+        assert found is not None
+        assert exact is not None
+        assert torch.equal(found, exact)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -159,4 +203,10 @@ def test_kernels_of_a_gpu(dtype: torch.dtype) -> None:
     parts = [part.to(dtype) for part in inputs(300)]
     found = causal_attention(*(part.cuda() for part in parts), 0.3).cpu().double()
     exact = twin(*(part.double() for part in parts), 0.3)
+    again, normalizers = normalized_attention(*(part.cuda() for part in parts), 0.3)
+    assert torch.equal(again.cpu().double(), found)
+    assert (normalizers is not None) == (dtype.itemsize == 2)
+    if normalizers is not None:
+        _, expected = normalized_attention(*(part.double() for part in parts), 0.3)
+        torch.testing.assert_close(normalizers.cpu().double(), expected, rtol=2e-3, atol=2e-3)
     torch.testing.assert_close(found, exact, rtol=0.02, atol=0.02 if dtype.itemsize == 2 else 1e-5)

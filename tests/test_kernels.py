@@ -51,6 +51,14 @@ class Case:
         keys = torch.randn(self.groups, self.length, self.dim, generator=seed).to(self.dtype)
         return queries.transpose(0, 1), keys
 
+    def normalizers(self) -> Tensor:
+        """The log-sum-exp of each query's logits, [H, L], as the prefill's attention hands it out."""
+        queries, keys = self.inputs()
+        shared = self.heads // self.groups
+        logits = queries.double() @ keys.double().repeat_interleave(shared, 0).mT * self.scaling
+        unseen = torch.ones(self.length, self.length, dtype=torch.bool).triu(1)
+        return logits.masked_fill(unseen, -torch.inf).logsumexp(-1).float()
+
     def __str__(self) -> str:
         sharp = f"-sharp{self.sharp:g}" * (self.sharp != 1)
         return f"{self.heads}-{self.groups}-L{self.length}-D{self.dim}-{self.dtype}{sharp}".replace("torch.", "")
@@ -103,23 +111,29 @@ def interpret(file: str) -> None:
         return dot(self, a, b, *rest)
 
     InterpreterBuilder.create_dot = exact
-    torch.save([kernels.column_sums(*case.inputs(), case.scaling) for case in CASES], file)
+    alone = [kernels.column_sums(*case.inputs(), case.scaling) for case in CASES]
+    handed = [kernels.column_sums(*case.inputs(), case.scaling, case.normalizers()) for case in CASES]
+    torch.save([alone, handed], file)
 
 
 @pytest.fixture(scope="module")
-def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[Case, Tensor]:
+def interpreted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Case, Tensor]]:
+    """The sums with normalizers of the kernels' own, and with those that are handed over."""
     pytest.importorskip("triton", reason=NO_TRITON)
     file = tmp_path_factory.mktemp("interpreted") / "sums.pt"
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     command = [sys.executable, "-m", "tests.test_kernels", str(file)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return dict(zip(CASES, torch.load(file), strict=True))
+    return [dict(zip(CASES, sums, strict=True)) for sums in torch.load(file)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_interpreted_kernels_agree_with_the_twin(case: Case, interpreted: dict[Case, Tensor]) -> None:
-    sums = interpreted[case]
+@pytest.mark.parametrize("handed", [False, True], ids=["alone", "handed"])
+def test_interpreted_kernels_agree_with_the_twin(
+    case: Case, handed: bool, interpreted: list[dict[Case, Tensor]]
+) -> None:
+    sums = interpreted[handed][case]
     assert sums.dtype == torch.float32
     torch.testing.assert_close(sums.double(), twin(*case.inputs(), case.scaling), rtol=case.tolerance, atol=1e-6)
     # Every query distributes one unit.
@@ -179,15 +193,17 @@ def stack(kernel: Any, folder: Path) -> int:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("handed", [False, True], ids=["alone", "handed"])
 def test_kernels_compile_and_fit_a_gpu(
-    capability: int, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capability: int, dtype: torch.dtype, handed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton", reason=NO_TRITON)
     from echokv import kernels
 
-    inputs = Case(4, 2, 300, 128, dtype).inputs()
-    made = compiled(capability, tmp_path, monkeypatch, lambda: kernels.column_sums(*inputs, 1.0))
-    assert len(made) == 2
+    case = Case(4, 2, 300, 128, dtype)
+    inputs, normalizers = case.inputs(), case.normalizers() if handed else None
+    made = compiled(capability, tmp_path, monkeypatch, lambda: kernels.column_sums(*inputs, 1.0, normalizers))
+    assert len(made) == (1 if handed else 2)
     for kernel in made:
         assert kernel.metadata.shared <= SHARED_MEMORY
         assert bool(re.search(r"mma\S*f32\.bf16\.bf16", kernel.asm["ptx"])) == (dtype == torch.bfloat16)
@@ -206,6 +222,8 @@ def test_kernels_on_a_gpu_agree_with_plain_torch(case: Case) -> None:
     sums = column_sums(queries, keys, case.scaling)
     assert torch.equal(sums, column_sums(queries, keys, case.scaling))
     exact = column_sums(queries.double(), keys.double(), case.scaling)
+    handed = column_sums(queries, keys, case.scaling, normalizers=case.normalizers().cuda())
+    torch.testing.assert_close(handed.double(), exact, rtol=max(1e-4, case.tolerance), atol=1e-5)
     # Tensor cores add up less exactly than the interpreter; rounding to TF32 would be five times this.
     torch.testing.assert_close(sums.double(), exact, rtol=max(1e-4, case.tolerance), atol=1e-5)
 

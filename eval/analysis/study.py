@@ -177,7 +177,7 @@ def _measure_all(
 ) -> None:
     model, tokenizer = load()
     made_by = provenance(study.plan.settings, model, study.plan.data)
-    store.refuse_other_kernels(made_by)
+    store.refuse_other_rounding(made_by)
     undone = 0
     with Reporter(len(todo)) as reporter:
         for example in todo:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from echokv import UsageError, load_tokenizer
@@ -11,11 +11,12 @@ from eval.answering.answers import Task, fitting
 from eval.answering.loading import loaded
 from eval.answering.provenance import provenance
 from eval.answering.recorder import Recorder
-from eval.answering.sizing import decode_rows
+from eval.answering.sizing import shares
 from eval.console.errors import UserError
 from eval.console.progress import Reporter
 from eval.inputs.asked import Asked
 from eval.inputs.examples import Example
+from eval.keeping.rounding import ROWS
 from eval.planning.plan import Cell, Plan
 from eval.planning.recording import Recording
 from eval.planning.todo import Lacking, batches
@@ -48,35 +49,46 @@ def _answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None
     config = model.config
     for codec in {cell.codec for _, lacking in todo for cell in lacking if cell.codec}:
         codec.check(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-    rows, told = decode_rows(plan, model, todo)
-    made_by = {**provenance(plan.settings, model, plan.data), "decode_rows": rows}
-    for store in {id(cell): cell.store for _, cells in todo for cell in cells}.values():
-        store.refuse_other_kernels(made_by)
-    recorder = Recorder(recording, plan.protocol) if recording else None
+    made_by = provenance(plan.settings, model, plan.data)
     if how.alone:
         todo = [(example, [cell]) for example, cells in todo for cell in cells]
-    with Reporter(len(todo)) as reporter:
-        if told:
-            reporter.say(told)
-        for group in batches(todo, rows):
-            tasks = {}
-            for example, lacking in group:
-                asked = Asked.of(example, plan.protocol, model, tokenizer)
-                see = recorder.watch(example, asked, tokenizer, made_by) if recorder else None
-                tasks[Task(asked, lacking, see)] = example
-            for task, cell, answer in fitting(list(tasks), model, rows, how.graphs):
-                example = tasks[task]
-                if cell is None:
-                    undone += 1
-                    size = len(task.asked.encoded.ids)
-                    reporter.say(f"{example.id} ({size} tokens) does not fit into the device's memory: left undone")
-                    continue
-                answer["pred"] = tokenizer.decode(answer.pop("tokens"), skip_special_tokens=True)
-                cell.store.append(example.subset.name, {**_about(plan, example, cell), **answer}, made_by)
-            for example, _ in group:
-                reporter.advance(example.subset.name)
+    parts = [(share, {**made_by, ROWS: share.rows}) for share in shares(plan, model, todo)]
+    for share, noted in parts:
+        for store in {id(cell): cell.store for _, cells in share.todo for cell in cells}.values():
+            store.refuse_other_rounding(noted)
+    recorder = Recorder(recording, plan.protocol) if recording else None
+    with Reporter(sum(len(share.todo) for share, _ in parts)) as reporter:
+        for share, noted in parts:
+            if share.said:
+                reporter.say(share.said)
+            for group in batches(share.todo, share.rows):
+                tasks = {}
+                for example, lacking in group:
+                    asked = Asked.of(example, plan.protocol, model, tokenizer)
+                    see = recorder.watch(example, asked, tokenizer, made_by) if recorder else None
+                    tasks[Task(asked, lacking, see)] = example
+                undone += _answer(plan, tasks, model, tokenizer, noted, reporter)
     if recorder:
         recorder.complete(model, tokenizer, made_by)
+    return undone
+
+
+def _answer(
+    plan: Plan, tasks: Mapping[Task, Example], model: Any, tokenizer: Any, noted: dict[str, Any], reporter: Reporter
+) -> int:
+    """Answer some examples together and store each answer; how many examples did not fit into memory."""
+    undone = 0
+    for task, cell, answer in fitting(list(tasks), model, noted[ROWS], plan.answering.graphs):
+        example = tasks[task]
+        if cell is None:
+            undone += 1
+            size = len(task.asked.encoded.ids)
+            reporter.say(f"{example.id} ({size} tokens) does not fit into the device's memory: left undone")
+            continue
+        answer["pred"] = tokenizer.decode(answer.pop("tokens"), skip_special_tokens=True)
+        cell.store.append(example.subset.name, {**_about(plan, example, cell), **answer}, noted)
+    for example in tasks.values():
+        reporter.advance(example.subset.name)
     return undone
 
 

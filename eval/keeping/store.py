@@ -18,9 +18,9 @@ from typing import Any
 
 from eval.console.errors import UserError
 from eval.keeping import manifests
-from eval.keeping.kernels import refuse_other_kernels
 from eval.keeping.manifests import digest, write_whole
 from eval.keeping.reading import by_id
+from eval.keeping.rounding import refuse_other, rounding
 
 NAME = re.compile(r"\w[\w.+-]*")  # what may name a folder of answers
 
@@ -74,17 +74,15 @@ class Store:
         """
         return by_id(self.folder, subset, json.loads)
 
-    def refuse_other_kernels(self, made_by: dict[str, Any]) -> None:
-        """Raise UserError if answers of another prefill kernel are stored, in half precision."""
-        refuse_other_kernels(
-            self.folder, self.key.identity, {made_by["attention"]} if "attention" in made_by else set()
-        )
+    def refuse_other_rounding(self, made_by: dict[str, Any]) -> None:
+        """Raise UserError if answers are stored, in half precision, that another kernel or batch rounded."""
+        refuse_other(self.folder, self.key.identity, rounding(made_by))
 
     def append(self, subset: str, answer: dict[str, Any], made_by: dict[str, Any]) -> None:
         """Write one answer through to the disk. `made_by` is kept once for each process that wrote.
 
         Raises UserError if the disk is full, the folder cannot be written to, or its answers are of another prefill
-        kernel; what is stored stays.
+        kernel or batch; what is stored stays.
         """
         line = _line(answer)
         try:
@@ -109,7 +107,7 @@ class Store:
         if self._run is None or (self.folder / f"{subset}.{self._run}.jsonl").exists():
             self._run = uuid.uuid4().hex[:12]
             write_whole(self.folder / "runs" / f"{self._run}.json", made_by)
-            self.refuse_other_kernels(made_by)  # of two processes that begin at once the later sees the other
+            self.refuse_other_rounding(made_by)  # of two processes that begin at once the later sees the other
         path = self.folder / f"{subset}.{self._run}.jsonl"
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         return path

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from baselines.full import FullKV
 from echokv import Needs, Selection, Session, Stretch, advance, decode_rows, prefill
-from echokv.causal import causal_attention
+from echokv.causal import causal_attention, normalized_attention
 from echokv.graphs import cuda_graph
 from echokv.scores import column_sums, products
 
@@ -36,6 +36,10 @@ def kernels(bench: Bench) -> Iterator[Figure]:
         )
         sums = column_sums(wide[0][0], wide[1][0], 128**-0.5)
         yield at_most(f"column sums, {name}: error", _error(column_sums(query[0], key[0], 128**-0.5), sums), 1e-4)
+        out, normalizers = normalized_attention(query, key, value, 128**-0.5)
+        yield at_most(f"prefill attention with its log-sum-exp, {name}: error", _error(out, exact), bar)
+        found = column_sums(query[0], key[0], 128**-0.5, normalizers=normalizers)
+        yield at_most(f"column sums of the prefill's log-sum-exp, {name}: error", _error(found, sums), 1e-4)
         found = products(query[0, :2, :4], key[0], 128**-0.5, torch.float32)
         yield at_most(f"products, {name}: error", _error(found, wide[0][0, :2, :4] @ wide[1][0].mT * 128**-0.5), 1e-5)
 

@@ -35,7 +35,8 @@ def rows_of(results: Path) -> set[int]:
 
 
 def decided(plan: Plan, model: Any) -> tuple[int | None, str]:
-    return sizing.decode_rows(plan, model, list(missing(plan.grid, plan.data.examples)))
+    (share,) = sizing.shares(plan, model, list(missing(plan.grid, plan.data.examples)))
+    return share.rows, share.said
 
 
 def test_memory_decides_how_many_examples_are_answered_together(
@@ -84,16 +85,14 @@ def test_what_the_settings_name_counts(tiny_folder: Path, tmp_path: Path, free: 
 def test_less_memory_takes_fewer_examples(tiny_folder: Path, tmp_path: Path, free: list[int | None]) -> None:
     plan = Plan.of(composed(*settings(tiny_folder, tmp_path)))
     model, _ = loaded(plan.model)
-    todo = list(missing(plan.grid, plan.data.examples))
     limit = plan.protocol.prompt_limit
     assert limit is not None
     assert limit < model.config.max_position_embeddings
-    once, each = sizing._bytes(model, limit, todo)
-    cells = len(plan.grid)
-    for examples in range(1, 10):
+    once, each = sizing._bytes(model, limit, plan)
+    for examples, decided_ in zip(range(1, 10), (1, 2, 2, 4, 4, 4, 4, 8, 8), strict=True):
         free.append(int((once + examples * each) / sizing.SHARE) + 1)
         rows, told = decided(plan, model)
-        assert rows == (None if examples == 1 else min(examples, sizing.MOST) * cells)
+        assert rows == (None if examples == 1 else decided_ * len(plan.grid))
         assert f"{free[-1] / 1e9:.1f} GB free" in told  # type: ignore[operator]
     free.append(0)
     assert decided(plan, model)[0] is None  # an example that does not fit is told when it has been tried
@@ -107,8 +106,35 @@ def test_an_example_is_not_taken_for_smaller_than_it_is(tiny_folder: Path, tmp_p
     held = sum(part.numel() * part.element_size() for part in [*p.keys, *p.values])
     evicted = [cell.press.select(p, cell.budget) for cell in plan.grid if cell.budget]
     held += sum(one.bytes(p) for one in evicted)
-    _, each = sizing._bytes(model, length, list(missing(plan.grid, plan.data.examples)))
+    _, each = sizing._bytes(model, length, plan)
     assert held < each
+
+
+def test_cells_of_two_numbers_are_answered_apart(tiny_folder: Path, tmp_path: Path, free: list[int | None]) -> None:
+    """In half precision; what is new is decided by memory, and each folder has one number in the end."""
+    half = "model.dtype=bfloat16"
+    one = [word for word in settings(tiny_folder, tmp_path, half) if not word.startswith(("method=", "budget="))]
+    run(composed(*one, "method=snapkv", "budget=8", "limit=1"))
+    free.append(10**12)
+    run(composed(*one, "method=streamingllm", "budget=8", "limit=1"))
+    run(composed(*one, "method=[snapkv,streamingllm,full]", "budget=8"))
+    numbers = {
+        folder.parent.name.rsplit("-", 1)[0]: {json.loads(note.read_text())["decode_rows"] for note in folder.iterdir()}
+        for folder in tmp_path.rglob("runs")
+    }
+    assert numbers == {"snapkv-8": {None}, "streamingllm-8": {8}, "full": {24}}
+    answered = {path.parent.name: path for path in tmp_path.rglob("*.jsonl")}
+    assert len(answered) == 3
+
+
+def test_in_full_precision_one_number_does_for_all(
+    tiny_folder: Path, tmp_path: Path, free: list[int | None]
+) -> None:
+    one = [word for word in settings(tiny_folder, tmp_path) if not word.startswith(("method=", "budget="))]
+    run(composed(*one, "method=snapkv", "budget=8", "limit=1"))
+    free.append(10**12)
+    run(composed(*one, "method=streamingllm", "budget=8", "limit=1"))
+    assert decided(Plan.of(composed(*one, "method=[snapkv,streamingllm,full]", "budget=8")), object()) == (None, "")
 
 
 def test_a_model_on_the_cpu_has_no_gpu_memory(tiny_folder: Path, tmp_path: Path) -> None:

@@ -168,12 +168,12 @@ def of_kernel(root: Path, dtype: str, *names: str) -> Store:
 def test_half_precision_answers_of_two_prefill_kernels_are_not_one_result(tmp_path: Path) -> None:
     store = of_kernel(tmp_path, "float16", "flash", "flash")
     with pytest.raises(UserError, match=r"kernel flash; this is cpu, which rounds .* model\.dtype=float32"):
-        store.refuse_other_kernels({"attention": "cpu"})
+        store.refuse_other_rounding({"attention": "cpu"})
     with pytest.raises(UserError, match="kernel flash; this is cpu"):
         of_kernel(tmp_path, "float16", "cpu")
     assert set(store.answers("qasper")) == {"flash"}
     of_kernel(tmp_path, "float32", "flash", "cpu")  # to float32's rounding they are
-    store.refuse_other_kernels({})  # an earlier version named none
+    store.refuse_other_rounding({})  # an earlier version named none
 
 
 def test_merging_half_precision_answers_of_two_kernels_is_refused(tmp_path: Path) -> None:
@@ -183,3 +183,37 @@ def test_merging_half_precision_answers_of_two_kernels_is_refused(tmp_path: Path
     with pytest.raises(UserError, match="kernel cpu; this is flash"):
         merge(tmp_path / "flash", tmp_path / "cpu")
     assert set(Store(tmp_path / "cpu", key(model={"dtype": "bfloat16"})).answers("qasper")) == {"cpu"}
+
+
+def decoded_by(root: Path, rows: int | None, dtype: str = "float16") -> Store:
+    """A store with an answer of a process that decoded so many as one batch."""
+    store = Store(root, key(model={"dtype": dtype}))
+    store.append("qasper", answer(str(rows)), {"attention": "flash", "decode_rows": rows})
+    return store
+
+
+def test_half_precision_answers_of_two_batches_are_not_one_result(tmp_path: Path) -> None:
+    store = decoded_by(tmp_path, 56)
+    store.refuse_other_rounding({"attention": "flash", "decode_rows": 56})
+    store.refuse_other_rounding({"attention": "flash"})  # what an analysis measures decodes nothing
+    for rows, said in ((None, "one example"), (152, "152")):
+        with pytest.raises(UserError, match=rf"those of 56 were decoded as one batch, here of {said}, which rounds"):
+            decoded_by(tmp_path, rows)
+    assert set(store.answers("qasper")) == {"56"}
+    for rows in (56, None):
+        decoded_by(tmp_path / "exact", rows, "float32")
+
+
+def test_merging_half_precision_answers_of_two_batches_is_refused(tmp_path: Path) -> None:
+    for rows in (56, None):
+        decoded_by(tmp_path / str(rows), rows)
+        decoded_by(tmp_path / "float32" / str(rows), rows, "float32")
+    merge(tmp_path / "float32/56", tmp_path / "float32/None")
+    with pytest.raises(UserError, match="those of one example were decoded as one batch, here of 56"):
+        merge(tmp_path / "56", tmp_path / "None")
+    store = Store(tmp_path / "None", key(model={"dtype": "float16"}))
+    assert set(store.answers("qasper")) == {"None"}
+    (noted,) = store.folder.glob("runs/*.json")
+    noted.write_text("{}")  # an earlier version, which decoded one example at a time
+    with pytest.raises(UserError, match="those of one example"):
+        merge(tmp_path / "56", tmp_path / "None")
