@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from echokv.codecs import Codec
 from echokv.errors import UsageError
+from echokv.prefilling import Prefill
 from echokv.press import Press
 
 
@@ -22,10 +24,37 @@ def check_arguments(model: Any, press: Any, budget: Any) -> None:
     press.check(budget)
 
 
-def check_every(every: Any, press: Press, budget: int | None) -> None:
-    """Raise UsageError for an interval of evictions that leaves the press less than its least budget."""
+def check_cache(cache: Any) -> None:
+    """Raise UsageError for anything but a codec or None."""
+    if cache is not None and not isinstance(cache, Codec):
+        raise UsageError(
+            f"cache is {cache!r}: pass how what is kept is stored, such as echokv.Kivi(bits=4), or nothing to store it "
+            "as it is"
+        )
+
+
+def check_place(model: Any, prefill: Prefill) -> None:
+    """Raise UsageError if the model is no longer where, or what, it was at the prefill."""
+    before = f"{prefill.keys[0].dtype} on {prefill.logits.device}"
+    now = f"{model.dtype} on {model.get_output_embeddings().weight.device}"
+    if now != before:
+        raise UsageError(
+            f"the prompt was compressed with the model in {before}, which is now in {now}: compress again after it"
+        )
+
+
+def check_every(every: Any, press: Press, budget: int | None, cache: Codec | None) -> None:
+    """Raise UsageError for an interval of evictions that leaves the press less than its least budget, or with a codec.
+
+    A codec would round the same entries again every few tokens, until nothing is left of them.
+    """
     if every is None:
         return
+    if cache is not None:
+        raise UsageError(
+            f"evict_every is given for a cache of {cache.label}, whose codes every eviction would round again: leave "
+            "out evict_every, or cache"
+        )
     if budget is None:
         raise UsageError(f"evict_every is given, and {type(press).__name__} evicts nothing: leave it out")
     most = budget - press.least_budget

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from echokv.choosing import Rule
+from echokv.codecs import Codec
 from echokv.further import evict, feed
 from echokv.prefilling import Needs, Prefill
 from echokv.press import Press
@@ -21,8 +22,8 @@ class Chosen(Session):
     tell: called with each token. said: the answer so far.
     """
 
-    def __init__(self, prefill: Prefill, selection: Selection, record: bool = True) -> None:
-        super().__init__(prefill, selection, record, bare=True)
+    def __init__(self, prefill: Prefill, selection: Selection, record: bool = True, codec: Codec | None = None) -> None:
+        super().__init__(prefill, selection, record, bare=True, codec=codec)
         self.logits: Float[Tensor, " V"] = prefill.logits
         self.unfed: list[int] = []
         self.said: list[int] = []
@@ -51,6 +52,13 @@ class Chosen(Session):
     def close(self) -> None:
         """End an answer, of which the cache has not seen the last token."""
         self.unfed, self.rule, self.tell, self.logits = [self.next_token], None, None, self.logits.clone()
+
+    @property
+    def stored(self) -> int:
+        """Bytes of all that the cache holds: what was kept, what was fed since, and positions that a codec needs."""
+        prefill, fed = self.prefill, len(self.fed)
+        since = fed * prefill.layers * prefill.groups + prefill.beside(fed) - prefill.beside()
+        return self.bytes + since * prefill.entry_bytes + sum(part.numel() * part.element_size() for part in prefill.at)
 
     @property
     def ends(self) -> int:

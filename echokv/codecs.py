@@ -7,7 +7,7 @@ What is scored is the full cache. Importing this module imports no torch: a plan
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from echokv.errors import UsageError
 from echokv.fields import check
@@ -24,6 +24,7 @@ class Codec:
     """
 
     fake: bool = False
+    turns: ClassVar[bool] = False  # whether it codes keys as they are before RoPE, so that positions must be known
 
     def __post_init__(self) -> None:
         check(self)

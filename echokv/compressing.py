@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from echokv.checks import check_arguments, check_every, check_streamer, seeds_of
+from echokv.checks import check_arguments, check_cache, check_every, check_place, check_streamer, seeds_of
 from echokv.choosing import Rule, rule, settings
 from echokv.chosen import Chosen
+from echokv.codecs import Codec
 from echokv.decoding import advance
 from echokv.errors import UsageError
 from echokv.further import check_ids, check_positions, compact
@@ -50,8 +51,8 @@ class Compressed:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the keys and values stored for all rows."""
-        return sum(self.entries) * self.rows[0].prefill.entry_bytes
+        """Bytes of the keys and values stored for all rows; of a codec's, those of its codes and scales."""
+        return sum(row.stored for row in self.rows)
 
     def copy(self) -> "Compressed":
         """The same once more, to go on in another way; both share what is stored."""
@@ -69,7 +70,7 @@ class Compressed:
         Returns itself. Raises UsageError for what `compress` refuses, and for a press that cannot choose among what is
         held: one of unequal layers or heads, or of query moments. All is then as it was before.
         """
-        self._check()
+        check_place(self.model, self.rows[0].prefill)
         given = [self._after(row, turn) for row, turn in zip(self.rows, self._turns(inputs), strict=True)]
         for row, tokens in zip(self.rows, given, strict=True):
             check_ids(self.model.config, tokens)
@@ -109,8 +110,8 @@ class Compressed:
         A second call goes on where the first ended. Raises UsageError for settings that are not applied here, an answer
         without a limit, and a model that has moved since.
         """
-        self._check()
-        check_every(evict_every, self.press, self.budget)
+        check_place(self.model, self.rows[0].prefill)
+        check_every(evict_every, self.press, self.budget, self.rows[0].codec)
         chosen = settings(self.model, config, changes)
         seeds = seeds_of(seed, len(self.rows), bool(chosen.get("do_sample")))
         check_streamer(streamer, len(self.rows))
@@ -151,7 +152,7 @@ class Compressed:
         """
         from echokv.caches import arguments
 
-        self._check()
+        check_place(self.model, self.rows[0].prefill)
         if len(self.rows) != 1:
             raise UsageError(f"{len(self.rows)} rows are held: one can be handed over; compress one prompt for it")
         (row,) = self.rows
@@ -209,30 +210,31 @@ class Compressed:
         known = ends if isinstance(ends, list) else [ends]
         return tokens[1:] if row.unfed and row.unfed[-1] in known and tokens[:1] == row.unfed[-1:] else tokens
 
-    def _check(self) -> None:
-        """Raise UsageError if the model is no longer where, or what, it was."""
-        prefill = self.rows[0].prefill
-        before = f"{prefill.keys[0].dtype} on {prefill.logits.device}"
-        now = f"{self.model.dtype} on {self.model.get_output_embeddings().weight.device}"
-        if now != before:
-            raise UsageError(
-                f"the prompt was compressed with the model in {before}, which is now in {now}: compress again after it"
-            )
-
 
 def compress(
-    model: Any, inputs: Any, press: Press, budget: int | None = None, *, tokenizer: Any = None, progress: bool = False
+    model: Any,
+    inputs: Any,
+    press: Press,
+    budget: int | None = None,
+    *,
+    tokenizer: Any = None,
+    cache: Codec | None = None,
+    progress: bool = False,
 ) -> Compressed:
     """Read prompts with complete attention, and keep what a press chooses of each one's cache.
 
     model: a loaded transformers model, as for `prefill`. inputs: token ids (a tensor, a list), what a tokenizer or
         apply_chat_template returned, or, with a tokenizer, text or messages; one prompt or a list of them, of any
         lengths. press: a policy, such as EchoKV(). budget: tokens kept per KV head; None for a press without one.
+    cache: how what is kept is stored, such as Kivi(bits=4); None is as it is. What comes after it is stored as it is
+        until a further turn is evicted from: then all that is kept is packed anew, which rounds once more what was
+        rounded before.
     progress: draw a bar on a terminal while it reads, of layers; nothing elsewhere, nor for what takes below a second.
 
     What is evicted is freed. Raises UsageError for anything else, saying what to pass instead.
     """
     check_arguments(model, press, budget)
+    check_cache(cache)
     given = prompts(inputs, tokenizer, model.generation_config.pad_token_id)
     for ids in given:
         check_ids(model.config, ids.tolist())
@@ -240,7 +242,7 @@ def compress(
     with layer_bar(model, len(given), progress):
         for ids in given:
             whole = prefill(model, ids, press.needs, tokenizer=tokenizer)
-            rows.append(Chosen(*compact(whole, press.select(whole, budget))))
+            rows.append(Chosen(*compact(whole, press.select(whole, budget), cache), codec=cache))
     return Compressed(model, press, budget, tokenizer, rows)
 
 

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from echokv.attention import forward
 from echokv.buckets import gather
+from echokv.codecs import Codec
+from echokv.devices import sent
 from echokv.errors import UsageError
 from echokv.prefilling import Needs, Prefill
 from echokv.press import Press
@@ -23,6 +25,7 @@ from echokv.scores import attention_mass
 from echokv.selection import Selection
 from echokv.session import Session
 from echokv.sliding import Ring
+from echokv.stored import Unpacked, packed, positions
 
 One = TypeVar("One", bound=Session)
 PIECE = 512  # tokens fed at a time, so that no matrix of logits has more rows
@@ -127,8 +130,10 @@ def _seen(index: Tensor, tail: int, new: int, heads: int) -> Bool[Tensor, "H new
     return torch.cat([kept[:, None].expand(-1, new, -1), causal.expand(heads, new, tail)], dim=-1)
 
 
-def compact(prefill: Prefill, selection: Selection) -> tuple[Prefill, Selection]:
+def compact(prefill: Prefill, selection: Selection, codec: Codec | None = None) -> tuple[Prefill, Selection]:
     """The kept entries alone, so that nothing holds the others any longer, and their selection.
+
+    codec: packs them, so that nothing holds them in full precision either.
 
     Raises UsageError for a selection of query heads: several would keep entries of one KV head.
     """
@@ -137,18 +142,25 @@ def compact(prefill: Prefill, selection: Selection) -> tuple[Prefill, Selection]
             f"the press selects for {selection.heads} query heads, the model has {prefill.groups} KV heads to evict "
             "from: use granularity='kv_head'"
         )
-    if selection.entries == sum(map(_entries, prefill.keys)):
+    if codec is None and selection.entries == sum(map(_entries, prefill.keys)):
         return prefill, selection
-    index = selection.indices
-    keys = [gather(full, some) for full, some in zip(prefill.keys, index, strict=True)]
-    values = [gather(full, some) for full, some in zip(prefill.values, index, strict=True)]
-    sums = None
+    index, length = selection.indices, max(part.shape[1] for part in selection.indices)
+    small = replace(prefill, **_kept(prefill, selection, codec), length=length, moments={})
     if prefill.sums is not None:
-        sums = [_of_heads(some, part) for some, part in zip(prefill.sums, index, strict=True)]
-    length = max(part.shape[1] for part in keys)
+        small = replace(small, sums=[_of_heads(some, part) for some, part in zip(prefill.sums, index, strict=True)])
     slots = [torch.where(some >= 0, torch.arange(some.shape[1], device=some.device), -1) for some in index]
-    small = replace(prefill, keys=keys, values=values, sums=sums, length=length, moments={})
     return small, Selection(slots, selection.kept, length, selection.ties)
+
+
+def _kept(prefill: Prefill, selection: Selection, codec: Codec | None) -> dict[str, Any]:
+    """The fields of a prefill that hold what is kept."""
+    index = selection.indices
+    if codec is None:
+        both = {"keys": prefill.keys, "values": prefill.values}
+        return {name: [gather(*pair) for pair in zip(part, index, strict=True)] for name, part in both.items()}
+    made, kept = packed(prefill, selection, codec), selection.kept
+    at = [positions(prefill, layer, some).to(torch.int32) for layer, some in enumerate(index)] if codec.turns else ()
+    return {"keys": Unpacked(made, kept, 0), "values": Unpacked(made, kept, 1), "packed": made, "at": at}
 
 
 def _entries(keys: Tensor) -> int:
@@ -173,8 +185,8 @@ def evict(session: One, press: Press, budget: int | None, logits: Float[Tensor, 
     if press.check(budget) >= session.prefill.length + len(session.fed):
         return None
     whole = merged(session, press.needs, logits, type(press).__name__)
-    prefill, selection = compact(whole, press.select(whole, budget))
-    return type(session)(prefill, selection, record=True)
+    prefill, selection = compact(whole, press.select(whole, budget), session.codec)
+    return type(session)(prefill, selection, record=True, codec=session.codec)
 
 
 def merged(session: Session, needs: Needs, logits: Float[Tensor, " V"], name: str) -> Prefill:
@@ -190,10 +202,12 @@ def merged(session: Session, needs: Needs, logits: Float[Tensor, " V"], name: st
             f"{name} needs the moments of all queries of a prompt, which no further turn has: pass evict=False, or "
             "take another press"
         )
-    keys, values, fed = prefill.keys, prefill.values, len(session.fed)
+    keys, values, at, fed = prefill.keys, prefill.values, prefill.at, len(session.fed)
     if fed:
         keys = [torch.cat(pair, dim=1) for pair in zip(keys, session.tail_keys, strict=True)]
         values = [torch.cat(pair, dim=1) for pair in zip(values, session.tail_values, strict=True)]
+        since = torch.arange(prefill.end, prefill.end + fed, dtype=torch.int32)
+        at = [torch.cat([part, sent(since, part.device).expand(len(part), -1)], dim=1) for part in at]
     return replace(
         prefill,
         keys=keys,
@@ -205,6 +219,8 @@ def merged(session: Session, needs: Needs, logits: Float[Tensor, " V"], name: st
         length=keys[0].shape[1],
         moments={},
         rings=session.rings,
+        packed=(),
+        at=at,
     )
 
 
@@ -215,7 +231,7 @@ def _last(session: Session, window: int) -> list[Float[Tensor, "H w D"]]:
     return [part[:, max(0, part.shape[1] - window) :].clone() for part in joined]
 
 
-def _sums(session: Session, keys: list[Tensor]) -> list[Float[Tensor, "H n"]]:
+def _sums(session: Session, keys: Sequence[Tensor]) -> list[Float[Tensor, "H n"]]:
     """The attention that each entry has received since it is there: before, and from what was fed."""
     old, fed, found = session.prefill.column_sums(), len(session.fed), []
     for layer, part in enumerate(keys):

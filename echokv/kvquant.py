@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from echokv.codecs import Codec, index_bytes
 from echokv.errors import UsageError
@@ -29,6 +29,7 @@ class NonUniform(Codec):
     share: float = 0.99
     sinks: int = 5
     scales: Literal["float16", "model"] = "float16"
+    turns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

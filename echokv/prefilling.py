@@ -1,6 +1,6 @@
 """One full forward pass over the prompt, and everything a policy may ask of it."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from echokv.errors import UsageError
 from echokv.generation import BARE, Generation
 from echokv.inputs import prompts
 from echokv.moments import Moments
+from echokv.packing import Packed
 from echokv.rotary import Angles, angles, rotates
 from echokv.scores import accumulator
 from echokv.shared import Shared
@@ -42,12 +43,14 @@ class Prefill:
     generation: how an answer's logits are changed before the most probable token is taken.
     places: of each layer, which of all the model's layers it is.
     rings: what each sliding layer stores, which drops its keys itself.
+    packed: the entries of each layer, where nothing but codes is stored of them; keys and values are read back.
+    at: per layer the position of each entry, where a codec needs it and it is not the entry's place.
     shared: what policies that are at work side by side have computed of it for one another.
     """
 
     model: Any
-    keys: list[Float[Tensor, "G L D"]]
-    values: list[Float[Tensor, "G L D"]]
+    keys: Sequence[Float[Tensor, "G L D"]]
+    values: Sequence[Float[Tensor, "G L D"]]
     queries: list[Float[Tensor, "H w D"]]
     sums: list[Float[Tensor, "H L"]] | None
     logits: Float[Tensor, " V"]
@@ -63,6 +66,8 @@ class Prefill:
     texts: dict[str, list[int]] = field(default_factory=dict)
     places: tuple[int, ...] = ()
     rings: list[Ring] = field(default_factory=list)
+    packed: Sequence[Packed] = ()
+    at: Sequence[Int[Tensor, "G L"]] = ()
     shared: Shared = field(default_factory=Shared, init=False, repr=False)
 
     @property

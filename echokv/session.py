@@ -3,9 +3,8 @@
 `echokv.decoding` feeds them.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 import torch
@@ -17,10 +16,10 @@ from echokv.codecs import Codec
 from echokv.devices import sent
 from echokv.errors import UsageError
 from echokv.generation import BARE
-from echokv.packing import Entries, Origin, Packed, padded
+from echokv.packing import Packed, padded
 from echokv.prefilling import Prefill
-from echokv.rotary import angles
 from echokv.selection import Selection
+from echokv.stored import packed
 
 Made = TypeVar("Made")
 
@@ -90,20 +89,11 @@ class Session:
         self.selection = selection
         self.packed = self._packed()
 
-    def _packed(self) -> list[Packed]:
+    def _packed(self) -> Sequence[Packed]:
         """What is selected, quantised once."""
         if self.codec is None:
-            return []
-        prefill, made = self.prefill, []
-        self.codec.check(prefill.keys[0].shape[-1])
-        for layer, (index, kept) in enumerate(zip(self.selection.indices, self.selection.kept, strict=True)):
-            full = (index, *(gather(part[layer], index) for part in (prefill.keys, prefill.values)))
-            places, keys, values = (torch.cat([head[:n] for head, n in zip(part, kept, strict=True)]) for part in full)
-            heads = [head * prefill.groups // len(kept) for head in range(len(kept))]
-            turn = partial(angles, prefill.model, prefill.places[layer], like=keys)
-            origin = Origin(layer, prefill.layers, heads, prefill.groups, places, turn)
-            made.append(self.codec.pack(Entries(keys, values, kept, origin)))
-        return made
+            return ()
+        return self.prefill.packed or packed(self.prefill, self.selection, self.codec)
 
     def kept(self, layer: int) -> tuple[Float[Tensor, "heads longest D"], Float[Tensor, "heads longest D"]]:
         """The selected keys and values of a layer, as attention sees them; what lies behind a head's own is finite."""

@@ -23,9 +23,9 @@ from eval.keeping.rounding import of_folder, refuse_other
 def merge(source: Path, into: Path) -> int:
     """Bring every run in `source` into `into` and return the number of files that this added or lengthened.
 
-    Raises UserError if a run's settings or, in half precision, prefill kernels or batches differ, or a file is not the beginning
-    of its namesake: then nothing of that file is touched. Also for a full disk or a folder that cannot be read or
-    written to.
+    Raises UserError if a run's settings or, in half precision, prefill kernels or batches differ, or a file is not the
+    beginning of its namesake: then nothing of that file is touched. Also for a full disk or a folder that cannot be
+    read or written to.
     """
     changed = 0
     try:

@@ -42,7 +42,7 @@ def shares(plan: Plan, model: Any, todo: Sequence[Lacking]) -> list[Share]:
     if how.alone or how.rows is not None:
         return [Share(todo, how.rows)]
     folders = {cell.store.folder for _, cells in todo for cell in cells}
-    kept = {folder: _least(rows) for folder in folders if (rows := of_folder(folder).get(ROWS))}
+    kept = {folder: _least(found) for folder in folders if (found := of_folder(folder).get(ROWS))}
     if plan.model.dtype in EXACT:  # here one number does for all
         kept = dict.fromkeys(kept, _least(set(kept.values())))
     fresh, said = None, ""

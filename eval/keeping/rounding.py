@@ -17,10 +17,10 @@ from eval.console.errors import UserError
 EXACT = ("float32", "float64")  # here what rounds differently differs by what no score sees
 KERNEL, ROWS = "attention", "decode_rows"
 DIFFERS = {
-    KERNEL: "whose prompts were computed by the attention kernel {}; this is {}, which rounds differently: go on on such a "
-    "machine, use model.dtype=float32, or another results= folder",
-    ROWS: "of which those of {} were decoded as one batch, here of {}, which rounds differently: run it again where they "
-    "lie, use model.dtype=float32, or keep the folders apart",
+    KERNEL: "whose prompts were computed by the attention kernel {}; this is {}, which rounds differently: go on on "
+    "such a machine, use model.dtype=float32, or another results= folder",
+    ROWS: "of which those of {} were decoded as one batch, here of {}, which rounds differently: run it again where "
+    "they lie, use model.dtype=float32, or keep the folders apart",
 }
 
 Rounding = Mapping[str, Set[Any]]

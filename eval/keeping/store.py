@@ -106,8 +106,13 @@ class Store:
         manifests.write(self.folder, self.key.identity, self.key.shown)
         if self._run is None or (self.folder / f"{subset}.{self._run}.jsonl").exists():
             self._run = uuid.uuid4().hex[:12]
-            write_whole(self.folder / "runs" / f"{self._run}.json", made_by)
-            self.refuse_other_rounding(made_by)  # of two processes that begin at once the later sees the other
+            note = self.folder / "runs" / f"{self._run}.json"
+            write_whole(note, made_by)
+            try:
+                self.refuse_other_rounding(made_by)  # of two processes that begin at once the later sees the other
+            except UserError:
+                note.unlink()  # it has no answers, and is not to stand in the way of others
+                raise
         path = self.folder / f"{subset}.{self._run}.jsonl"
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         return path

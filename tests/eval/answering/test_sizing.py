@@ -114,27 +114,25 @@ def test_cells_of_two_numbers_are_answered_apart(tiny_folder: Path, tmp_path: Pa
     """In half precision; what is new is decided by memory, and each folder has one number in the end."""
     half = "model.dtype=bfloat16"
     one = [word for word in settings(tiny_folder, tmp_path, half) if not word.startswith(("method=", "budget="))]
-    run(composed(*one, "method=snapkv", "budget=8", "limit=1"))
+    run(composed(*one, "method=snapkv", "budget=128", "limit=1"))
     free.append(10**12)
-    run(composed(*one, "method=streamingllm", "budget=8", "limit=1"))
-    run(composed(*one, "method=[snapkv,streamingllm,full]", "budget=8"))
+    run(composed(*one, "method=streamingllm", "budget=128", "limit=1"))
+    run(composed(*one, "method=[snapkv,streamingllm,full]", "budget=128"))
     numbers = {
         folder.parent.name.rsplit("-", 1)[0]: {json.loads(note.read_text())["decode_rows"] for note in folder.iterdir()}
         for folder in tmp_path.rglob("runs")
     }
-    assert numbers == {"snapkv-8": {None}, "streamingllm-8": {8}, "full": {24}}
+    assert numbers == {"snapkv-128": {None}, "streamingllm-128": {8}, "full": {24}}
     answered = {path.parent.name: path for path in tmp_path.rglob("*.jsonl")}
     assert len(answered) == 3
 
 
-def test_in_full_precision_one_number_does_for_all(
-    tiny_folder: Path, tmp_path: Path, free: list[int | None]
-) -> None:
+def test_in_full_precision_one_number_does_for_all(tiny_folder: Path, tmp_path: Path, free: list[int | None]) -> None:
     one = [word for word in settings(tiny_folder, tmp_path) if not word.startswith(("method=", "budget="))]
-    run(composed(*one, "method=snapkv", "budget=8", "limit=1"))
+    run(composed(*one, "method=snapkv", "budget=128", "limit=1"))
     free.append(10**12)
-    run(composed(*one, "method=streamingllm", "budget=8", "limit=1"))
-    assert decided(Plan.of(composed(*one, "method=[snapkv,streamingllm,full]", "budget=8")), object()) == (None, "")
+    run(composed(*one, "method=streamingllm", "budget=128", "limit=1"))
+    assert decided(Plan.of(composed(*one, "method=[snapkv,streamingllm,full]", "budget=128")), object()) == (None, "")
 
 
 def test_a_model_on_the_cpu_has_no_gpu_memory(tiny_folder: Path, tmp_path: Path) -> None:
