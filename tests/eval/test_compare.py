@@ -168,7 +168,10 @@ def unit(results: Path) -> float:
 def test_anomaly_needs_all_four_pairs_and_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = square(tmp_path, dict.fromkeys(CORNERS[:3], 20), ())
     assert anomaly.main(words) == 1
-    assert "no FullKV answers with preset.chat=official preset.generation=bare; run make" in capsys.readouterr().err
+    told = (
+        "no FullKV answers with preset.chat=official preset.generation=bare; run python run.py -m experiment=anomaly "
+    )
+    assert told in capsys.readouterr().err
     square(tmp_path, {CORNERS[3]: 20}, ())
     assert anomaly.main(words) == 0
     assert capsys.readouterr().out.count("no code task was run") == 4
