@@ -35,6 +35,11 @@ class Codec:
         return type(self).__name__
 
     @property
+    def plain(self) -> bool:
+        """Whether it stores all as it is: the harness then takes it for no codec."""
+        return False
+
+    @property
     def files(self) -> dict[str, str]:
         """Fields that name files it reads: their contents are part of what it is."""
         return {}
@@ -90,6 +95,10 @@ class Kivi(Codec):
     @property
     def label(self) -> str:
         return f"KIVI-{self.bits}"
+
+    @property
+    def plain(self) -> bool:
+        return self.bits == 16
 
     def check(self, dim: int) -> None:
         if dim % self.group:

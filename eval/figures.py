@@ -1,5 +1,7 @@
 """Figures for a paper: `python -m eval.figures` writes PDF and PNG of budget curves, costs and paired differences.
 
+Where what is kept is stored in several ways, also score against stored bytes.
+
 One folder RESULTS/figures/DATA-MODEL-PRESET a table, with the settings behind it in which it differs from another of
 that name; methods in the paper's order, told apart by marker and dash as well as by colour.
 """
@@ -13,12 +15,12 @@ from pathlib import Path
 
 from eval.console.called import called
 from eval.console.errors import Parser, UserError, command
-from eval.report import canvas, curves, groups, numbers, plots
+from eval.report import canvas, curves, groups, memory, numbers, plots
 from eval.report.look import looks
 from eval.tables import cells
 from eval.tables.options import AGAINST, check_against
 
-DRAWN = ("budgets", "tasks", "costs", "differences")
+DRAWN = ("budgets", "tasks", "costs", "bytes", "differences")
 
 
 def write(results: Path, against: str) -> Iterator[Path]:
@@ -39,6 +41,8 @@ def write(results: Path, against: str) -> Iterator[Path]:
         drawn = curves.figures(frame, present, look)
         if cells.AVERAGE in present:
             drawn["costs"] = plots.costs(frame, look)
+            if (stored := memory.by_bytes(frame)) is not None:
+                drawn["bytes"] = stored
         if (compared := plots.differences(selected, against, present, look)) is not None:
             drawn["differences"] = compared
         try:

@@ -67,7 +67,11 @@ def codings(settings: Mapping[str, Any]) -> list[Coding | None]:
         raise UserError(f"cache._target_: {target} is no Codec; {CHOICES}")
     found: list[Coding | None] = []
     for words, chosen in variants(kind, dict(settings)):
-        label = Coding(chosen).codec.label
+        codec = Coding(chosen).codec
+        if codec.plain:  # once, whatever its other fields: they change nothing
+            found += [None] if None not in found else []
+            continue
+        label = codec.label
         # Of several, the label tells the bits apart; whatever else differs is said.
         more = " ".join(word for word in words.split() if not word.startswith("bits="))
         found.append(Coding(chosen, f"+ {label} {more}".rstrip()))

@@ -83,10 +83,14 @@ def top(highest: float) -> float:
 
 
 def budgets(axes: Sequence[Any], values: Sequence[int]) -> None:
-    """Logarithmic x axes with a label at every budget."""
+    """Logarithmic x axes with a label at every budget, as far as there is room for it."""
+    named: list[int] = []
+    for value in values:
+        if not named or math.log2(value / named[-1]) >= math.log2(values[-1] / values[0]) / 4:
+            named.append(value)
     for panel in axes:
         panel.set_xscale("log", base=2)
-        panel.set_xticks(values, [str(value) for value in values])
+        panel.set_xticks(values, [str(value) if value in named else "" for value in values])
         panel.minorticks_off()
         room = 2 ** (0.3 * closest(values))
         panel.set_xlim(min(values) / room, max(values) * room)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 
 from eval import figures
-from eval.report import canvas, curves, groups, numbers, plots
+from eval.report import canvas, curves, groups, memory, numbers, plots
 from eval.report.look import FAMILIES, KNOWN, Look, looks
 from eval.tables import naming
 from eval.tables.options import Selected
@@ -283,3 +283,29 @@ def test_writing_none_imports_no_model(tmp_path: Path) -> None:
     heavy = ("torch", "transformers", "matplotlib")
     code = f"import sys, eval.figures; sys.exit(any(name in sys.modules for name in {heavy}))"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).resolve().parents[2])
+
+
+def test_score_against_stored_bytes_has_a_panel_a_method_and_a_line_a_codec(tmp_path: Path) -> None:
+    codes = {"cache": {"name": "KIVI-2", "bits": 2}}
+    write(tmp_path, "full", None, {"trec": pattern(9, 10)}, change={"bytes": 64_000_000})
+    write(tmp_path, "full", None, {"trec": pattern(8, 10)}, change={"bytes": 8_000_000}, **codes)
+    for method in ("laq", "echokv"):
+        for budget, size in ((128, 2_000_000), (512, 8_000_000)):
+            write(tmp_path, method, budget, {"trec": pattern(6, 10)}, change={"bytes": size})
+            write(tmp_path, method, budget, {"trec": pattern(4, 10)}, change={"bytes": size // 8}, **codes)
+    assert figures.main(["--results", str(tmp_path)]) == 0
+    (drawn,) = tmp_path.glob("figures/*/bytes.pdf")
+    _, frame, _ = chosen(tmp_path)
+    figure = memory.by_bytes(frame)
+    assert [panel.get_title() for panel in figure.axes] == ["LAQ", "EchoKV"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["as it is", "KIVI-2"]
+    assert figure.legends[0].get_title().get_text().endswith("bars: 95% intervals; hollow: FullKV so stored")
+    for panel in figure.axes:
+        lines = [(list(line.get_xdata()), list(line.get_ydata())) for line in panel.get_lines()]
+        assert sorted(lines) == [([0.25, 1.0], [40, 40]), ([2.0, 8.0], [60, 60]), ([8.0], [80]), ([64.0], [90])]
+    assert memory.by_bytes(frame[frame["variant"] == ""]) is None  # one way alone
+    for path in tmp_path.glob("*/*/*/manifest.json"):
+        if "cache" in path.read_text():
+            path.unlink()
+    assert figures.main(["--results", str(tmp_path)]) == 0
+    assert not drawn.exists()

@@ -39,13 +39,20 @@ def test_every_field_makes_another_run(tiny_folder: Path, tmp_path: Path) -> Non
     assert len({run.store.folder for run in runs}) == len(changes) + 2
 
 
+def test_sixteen_bits_are_no_codec(tiny_folder: Path, tmp_path: Path) -> None:
+    """Whatever the other fields are: the answers of before there were codecs, and one row of them."""
+    words = (tiny_folder, tmp_path, "method=snapkv")
+    (plain,) = plan(*words).grid
+    (cell,) = plan(*words, "cache=kivi", "cache.bits=16", "cache.group=[8,16]").grid
+    assert (cell.label, cell.store.folder) == (plain.label, plain.store.folder)
+
+
 def test_rows_of_several_codecs_share_their_policy(tiny_folder: Path, tmp_path: Path) -> None:
     grid = plan(
         tiny_folder, tmp_path, "method=[full,snapkv]", "budget=[64,128]", "cache=kivi", "cache.bits=[16,2]"
     ).grid
     assert [cell.label for cell in grid] == [
-        "full + KIVI-16", "full + KIVI-2",
-        "snapkv + KIVI-16 64", "snapkv + KIVI-16 128", "snapkv + KIVI-2 64", "snapkv + KIVI-2 128",
+        "full", "full + KIVI-2", "snapkv 64", "snapkv 128", "snapkv + KIVI-2 64", "snapkv + KIVI-2 128",
     ]  # fmt: skip
     assert len({id(cell.press) for cell in grid}) == 2
 
