@@ -46,7 +46,9 @@ def above(figure: Any, axes: Sequence[Any], said: str = "", columns: int | None 
     room = figure.get_figwidth() * 72
     fitting = [some for some in range(7, 0, -1) if _wide(list(handles), some) <= room]
     columns = columns or (*fitting, 1)[0]
-    lines = -(-len(handles) // columns) + bool(said)
+    deep = max(1, -(-len(handles) // columns))
+    columns = -(-len(handles) // deep) or 1  # no more than its lines need: matplotlib would fill them all
+    lines = deep + bool(said)
     figure.set_figheight(figure.get_figheight() + 0.17 * lines)  # what the panels would else lose
     figure.legend(
         handles.values(), handles.keys(), loc="outside upper center", ncols=columns, frameon=False, fontsize=8,

@@ -309,3 +309,16 @@ def test_score_against_stored_bytes_has_a_panel_a_method_and_a_line_a_codec(tmp_
             path.unlink()
     assert figures.main(["--results", str(tmp_path)]) == 0
     assert not drawn.exists()
+
+
+@pytest.mark.parametrize("count", range(1, 13))
+def test_a_legend_is_no_wider_than_its_figure(count: int) -> None:
+    figure, (axes,) = canvas.panels(1, width=5.2, height=3.6)
+    for number in range(count):
+        label = ("prefill", "StreamingLLM", "PyramidKV", "H2O window")[number % 4] + " " * (number // 4)
+        axes.plot([0, 1], [0, number], label=label)
+    canvas.above(figure, [axes], "n = 3")
+    figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= box.x0 <= box.x1 <= figure.bbox.x1
+    assert len(figure.legends[0].get_texts()) == count
