@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn, Union
@@ -51,6 +52,13 @@ class Absent(ModuleType):
         return type(name, (Unused,), {"__module__": self.__name__})
 
 
+class Reader(SourceFileLoader):
+    """Python's own, which leaves nothing in the folder that it reads from."""
+
+    def set_data(self, *_: object, **__: object) -> None:
+        pass
+
+
 def load(file: Path, given: Mapping[str, Any] | None = None, place: Path | None = None) -> Any:
     """Execute a file of the authors' as a module of its own; nothing of Python's or of other modules is changed.
 
@@ -68,13 +76,13 @@ def load(file: Path, given: Mapping[str, Any] | None = None, place: Path | None 
             return builtins.__import__(name, outer, inner, wanted, level)
         return Absent(name)
 
-    try:
-        source = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{file}: {error.strerror}; give the folder of a clone that has this file") from error
+    loader = Reader(file.stem, str(file))
     module = ModuleType(file.stem)
     module.__dict__.update(__file__=str(place or file), __builtins__={**vars(builtins), "__import__": find})
-    exec(compile(source, str(file), "exec"), vars(module))
+    try:
+        loader.exec_module(module)
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror}; give the folder of a clone that has this file") from error
     return module
 
 

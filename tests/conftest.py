@@ -17,11 +17,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 ROOT = Path(__file__).parent.parent
+LONG = ("test_long_run.py", "test_wheel.py", "test_sweep.py")  # minutes of one process each
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest test, minutes of one process, comes first: at the end the other process would wait for it."""
-    items.sort(key=lambda item: item.path.name != "test_long_run.py")
+    """The longest files come first: at the end the other process would wait for them."""
+    items.sort(key=lambda item: (*LONG, item.path.name).index(item.path.name))
 
 
 @pytest.fixture(scope="session")
