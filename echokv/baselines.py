@@ -3,8 +3,6 @@
 They are the files of the folder `baselines`, which a wheel keeps below `echokv/_harness`.
 """
 
-from pathlib import Path
+from echokv.installed import ROOT
 
-_HERE = Path(__file__).resolve().parent
-_HOME = _HERE / "_harness"
-__path__ = [str((_HOME if _HOME.is_dir() else _HERE.parent) / "baselines")]
+__path__ = [str(ROOT / "baselines")]

@@ -81,7 +81,7 @@ class Ranged:
 
     @property
     def bytes(self) -> int:
-        return sum(part.numel() * part.element_size() for part in (self.codes, self.far, self.channel))
+        return sum(part.nbytes for part in (self.codes, self.far, self.channel))
 
     def unpack(self) -> Float[Tensor, "n D"]:
         """At the precision of the points."""

@@ -54,11 +54,15 @@ class Chosen(Session):
         self.unfed, self.rule, self.tell, self.logits = [self.next_token], None, None, self.logits.clone()
 
     @property
+    def since(self) -> int:
+        """Entries that have come since the prompt, those of sliding layers included."""
+        prefill, fed = self.prefill, len(self.fed)
+        return fed * prefill.layers * prefill.groups + prefill.beside(fed) - prefill.beside()
+
+    @property
     def stored(self) -> int:
         """Bytes of all that the cache holds: what was kept, what was fed since, and positions that a codec needs."""
-        prefill, fed = self.prefill, len(self.fed)
-        since = fed * prefill.layers * prefill.groups + prefill.beside(fed) - prefill.beside()
-        return self.bytes + since * prefill.entry_bytes + sum(part.numel() * part.element_size() for part in prefill.at)
+        return self.bytes + self.since * self.prefill.entry_bytes + sum(part.nbytes for part in self.prefill.at)
 
     @property
     def ends(self) -> int:

@@ -44,10 +44,7 @@ class Compressed:
     @property
     def entries(self) -> list[int]:
         """Stored (key, value) pairs of each row, summed over layers and KV heads; of sliding layers their windows."""
-        return [
-            row.selection.entries + fed * row.prefill.layers * row.prefill.groups + row.prefill.beside(fed)
-            for row, fed in ((row, len(row.fed)) for row in self.rows)
-        ]
+        return [row.selection.entries + row.prefill.beside() + row.since for row in self.rows]
 
     @property
     def bytes(self) -> int:

@@ -91,7 +91,7 @@ class Part:
 
     @property
     def bytes(self) -> int:
-        return sum(part.numel() * part.element_size() for part in (self.codes, self.scale, self.low, self.rest))
+        return sum(part.nbytes for part in (self.codes, self.scale, self.low, self.rest))
 
     def unpack(self) -> Float[Tensor, "n D"]:
         if not len(self.codes):

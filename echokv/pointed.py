@@ -56,7 +56,7 @@ class Pointed:
     @property
     def bytes(self) -> int:
         parts = (self.codes, self.middle, self.half, self.far, self.row)
-        return sum(part.numel() * part.element_size() for part in parts)
+        return sum(part.nbytes for part in parts)
 
     def unpack(self) -> Float[Tensor, "n D"]:
         """At the precision of the points."""
@@ -98,7 +98,7 @@ class Layer:
     @property
     def bytes(self) -> int:
         parts = (self.full_keys, self.full_values, self.positions)
-        return self.keys.bytes + self.values.bytes + sum(part.numel() * part.element_size() for part in parts)
+        return self.keys.bytes + self.values.bytes + sum(part.nbytes for part in parts)
 
     def unpack(self) -> tuple[Tensor, Tensor]:
         turned = self.angles(self.positions.long()).turn(self.keys.unpack())
