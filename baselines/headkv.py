@@ -6,6 +6,7 @@ from random import Random
 from typing import Literal
 
 from echokv.errors import UsageError
+from echokv.installed import called
 from echokv.prefilling import Prefill
 from echokv.press import Scores
 from echokv.selection import Keep
@@ -58,7 +59,7 @@ class HeadKV(SnapKV):
         if self.importance is None:
             raise UsageError(
                 f"{type(self).__name__}.importance is missing; it must be a file of head scores, which "
-                "echokv heads MODEL makes"
+                f"{called('heads')} MODEL makes (methods.headkv.importance=FILE)"
             )
         return {"importance": self.importance}
 

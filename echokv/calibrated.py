@@ -14,6 +14,7 @@ from torch import Tensor
 
 from echokv.codecs import index_bytes
 from echokv.errors import UsageError
+from echokv.installed import called
 from echokv.packing import pack, unpack
 from echokv.pointed import ends, nearest, rows
 
@@ -54,7 +55,7 @@ class Calibration:
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror or error}") from error
         except (SafetensorError, KeyError) as error:
-            raise UsageError(f"{path} holds no calibration: make it by python -m eval.calibrate MODEL") from error
+            raise UsageError(f"{path} holds no calibration: make it by {called('calibrate')} MODEL") from error
         wanted = {(bits, *one[bits].shape) for one in (keys, values) for bits in one}
         if keys.keys() != values.keys() or wanted != {(bits, len(made.low), 2**bits) for bits in keys}:
             raise UsageError(f"{path} does not have its points for every layer: make it again")

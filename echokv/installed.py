@@ -1,4 +1,4 @@
-"""Where the harness lies, and whether what it needs is installed. The library itself does not know it."""
+"""Where the harness lies, how its commands are called, and whether what it needs is installed."""
 
 import re
 import sys
@@ -7,9 +7,17 @@ from pathlib import Path
 
 from echokv.errors import UsageError
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE / "_harness" if (HERE / "_harness").is_dir() else HERE.parent  # of a wheel, of the repository
+LIBRARY = Path(__file__).resolve().parent
+INSTALLED = (LIBRARY / "_harness").is_dir()
+ROOT = LIBRARY / "_harness" if INSTALLED else LIBRARY.parent  # of a wheel, of the repository
 TOP = ("eval", "baselines")  # the names of its packages
+
+
+def called(command: str = "run") -> str:
+    """What to type for a command of `eval`, or for run.py: the repository's are Python's, a wheel has `echokv`."""
+    if INSTALLED:
+        return "echokv" if command == "run" else f"echokv {command}"
+    return "python run.py" if command == "run" else f"python -m eval.{command}"
 
 
 def reach(extra: str) -> None:

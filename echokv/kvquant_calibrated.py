@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from echokv.errors import UsageError
+from echokv.installed import called
 from echokv.kvquant import POSITION, NonUniform
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class KVQuantC(NonUniform):
         super().__post_init__()
         if self.file is None:
             raise UsageError(
-                "KVQuantC.file is missing; it must be a calibration, which python -m eval.calibrate MODEL makes "
+                f"KVQuantC.file is missing; it must be a calibration, which {called('calibrate')} MODEL makes "
                 "(cache.file=FILE)"
             )
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import Parser, UserError, command
 from eval.inputs import subsets
 from eval.scoring import statistics

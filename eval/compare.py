@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import Parser, UserError, command, nearest
 from eval.inputs import subsets
 from eval.report import groups

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import Parser, UserError, command
 from eval.report import canvas, curves, groups, memory, numbers, plots
 from eval.report.look import looks

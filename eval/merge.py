@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import Parser, UserError, command
 from eval.keeping import manifests
 from eval.keeping.rounding import of_folder, refuse_other

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import Parser, command
 from eval.tables import paper
 from eval.tables.paper import Claim

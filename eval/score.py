@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import Parser, command
 from eval.inputs import subsets
 from eval.scoring.predictions import Table, read_tables

@@ -19,7 +19,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import Parser, UserError, command, nearest
 from eval.inputs import subsets
 from eval.keeping import reading, selections

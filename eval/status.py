@@ -19,8 +19,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from echokv.installed import called
 from eval.answering.progress import FRESH, Progress, has_answers, progress, seconds_left
-from eval.console.called import called
 from eval.console.errors import Parser, UserError, command
 from eval.inputs import subsets
 

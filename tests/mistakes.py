@@ -122,6 +122,7 @@ VALUES = [
     run("Kivi.residual is -1; it must be at least 0", "cache=kivi cache.residual=-1"),
     run("Kivi.residual is 0; under rule=kivi it must be at least 1", "cache=kivi cache.rule=kivi"),
     run("KVQuant.bits is 3; it must be 2 or 4", "cache=kvquant cache.bits=3"),
+    run("HeadKV.importance is missing; it must be a file of head scores, which python -m eval.heads", "method=headkv"),
     run("KVQuantC.file is missing; it must be a calibration, which python -m eval.calibrate MODEL", "cache=kvquant_c"),
     run("cache: cannot read /nowhere: No such file", f"{SHORT} cache=kvquant_c cache.file=/nowhere"),
     run("budget_bytes is 0; give a whole number of bytes, at least 1, a list of them, or null", "budget_bytes=0"),

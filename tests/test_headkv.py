@@ -140,7 +140,7 @@ def test_files_that_cannot_be_taken(content: str | None, told: str, tmp_path: Pa
 
 def test_a_file_is_asked_for() -> None:
     with pytest.raises(
-        UsageError, match=r"HeadKV\.importance is missing; it must be a file .* which echokv heads MODEL makes"
+        UsageError, match=r"HeadKV\.importance is missing; it must be a file .* which python -m eval\.heads MODEL makes"
     ):
         HeadKV().select(shared_prefill("qwen2", LENGTH), BUDGET)
     with pytest.raises(UsageError, match=r"HeadKV\.beta is 1\.0; it must be above 1"):

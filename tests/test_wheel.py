@@ -153,6 +153,9 @@ def test_the_command_works_in_any_folder(python: Path, packages: str, tmp_path: 
     assert (done.returncode, done.stderr) == (
         1, "error: no answers in results: run echokv first, or name another folder with --results\n"
     )  # fmt: skip
+    for words, makes in (["method=headkv"], "heads"), (["cache=kvquant_c"], "calibrate"):  # what a library's class says
+        done = called(command, *words, "subset=syn_fact", cwd=tmp_path, path=packages)
+        assert f", which echokv {makes} MODEL makes (" in done.stderr
     done = called(command, "paper-check", cwd=tmp_path, path=packages)
     assert "second-best marks" in done.stdout, done.stderr
     done = called(command, "tables", "table3", "--wrong", cwd=tmp_path, path=packages)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
+from echokv.installed import called
 from eval.answering.neighbours import giving_way
-from eval.console.called import called
 from eval.console.conf import CONF
 from eval.console.errors import UserError, nearest
 from eval.console.mistakes import command, past_hydra

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from echokv.installed import called
 from eval.answering.runner import fill
-from eval.console.called import called
 from eval.console.errors import UserError
 from eval.inputs.examples import by_subset
 from eval.planning.plan import Plan

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from echokv.causal import kernel
-from eval.console import called
+from echokv.installed import INSTALLED, ROOT
 from eval.inputs.examples import Data
 from eval.planning.settings import Settings
 
@@ -67,12 +67,11 @@ def without_paths(value: Any) -> Any:
 
 def code_version() -> dict[str, Any]:
     """Commit of the working tree and whether it has changes; the version of an installed wheel; empty of neither."""
-    root = called.ROOT
-    if called.INSTALLED:
+    if INSTALLED:
         return {"version": version("echokv")}
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
-        changes = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+        changes = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return {}
     return {"commit": commit.stdout.strip(), "dirty": bool(changes.stdout.strip())}

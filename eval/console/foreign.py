@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from eval.console.called import LIBRARY, ROOT
+from echokv.installed import LIBRARY, ROOT
 from eval.console.errors import UserError
 
 STDLIB = Path(sysconfig.get_path("stdlib"))

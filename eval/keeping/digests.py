@@ -16,7 +16,7 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any
 
-from eval.console.called import LIBRARY, ROOT
+from echokv.installed import LIBRARY, ROOT
 
 OURS = (LIBRARY, ROOT / "eval")
 POLICIES = ROOT / "baselines"  # of a wheel within the library

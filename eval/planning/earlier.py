@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import UserError
 from eval.keeping import manifests
 from eval.keeping.store import Store

@@ -21,7 +21,7 @@ from hydra.utils import get_class, instantiate
 
 from echokv.errors import UsageError
 from echokv.fields import fits
-from eval.console.called import LIBRARY, ROOT
+from echokv.installed import LIBRARY, ROOT
 from eval.console.errors import UserError
 from eval.console.foreign import blamed
 from eval.keeping import cache, digests

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import Parser, command
 
 

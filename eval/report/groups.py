@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import UserError
 from eval.keeping import reading
 from eval.keeping.manifests import digest

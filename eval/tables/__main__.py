@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import Parser, UserError, command
 from eval.tables import cells, latex
 from eval.tables.build import TABLES, build, restricted, write_files

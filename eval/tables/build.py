@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import UserError
 from eval.tables import cells, gates, notes, titles
 from eval.tables.collect import Run

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from echokv.installed import called
 from eval.console import mistakes
-from eval.console.called import called
 from eval.console.errors import UserError
 from eval.inputs import sources
 from eval.inputs.protocol import Protocol

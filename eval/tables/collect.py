@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from eval.console.called import called
+from echokv.installed import called
 from eval.console.errors import UserError, nearest
 from eval.inputs import subsets
 from eval.keeping import manifests, reading

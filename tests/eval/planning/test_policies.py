@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from echokv import EchoKV
+from echokv.installed import ROOT
 from eval.answering import answers, runner
-from eval.console.called import ROOT
 from eval.console.errors import UserError
 from eval.keeping import digests
 from eval.keeping.manifests import digest
