@@ -10,6 +10,7 @@ from echokv.installed import called
 from echokv.prefilling import Prefill
 from echokv.press import Scores
 from echokv.selection import Keep
+from echokv.shapes import Shape
 
 from .ada import whole
 from .importance import added, read, spread
@@ -63,11 +64,14 @@ class HeadKV(SnapKV):
             )
         return {"importance": self.importance}
 
-    def shares(self, prefill: Prefill) -> list[float]:
+    def check_model(self, shape: Shape) -> None:
+        self.shares(shape)
+
+    def shares(self, shape: Shape) -> list[float]:
         """Importance of each query head, layer by layer; all of the model's add up to 1."""
-        scores = [1.0] * (prefill.layers * prefill.heads)
+        scores = [1.0] * (len(shape.places) * shape.heads)
         if self.heads != "uniform":
-            scores = read(self.files["importance"], prefill.places, prefill.heads)
+            scores = read(self.files["importance"], shape.places, shape.heads)
         if self.heads == "shuffled":
             Random(self.seed).shuffle(scores)
         powers = [(score / sum(scores)) ** self.temperature for score in scores]
@@ -76,7 +80,8 @@ class HeadKV(SnapKV):
     def head_budgets(self, scores: Scores, budget: int, prefill: Prefill) -> Keep:
         own = budget - (self.window if self.counts == "free" else 0)
         # The file is read once for all budgets.
-        shares, ratio = prefill.share((HeadKV, self), lambda: self.shares(prefill)), prefill.heads // prefill.groups
+        shares = prefill.share((HeadKV, self), lambda: self.shares(prefill.shape))
+        ratio = prefill.heads // prefill.groups
         together = ratio if self.granularity == "kv_head" else 1
         if self.groups == "sum":
             shares = added(shares, together)

@@ -25,8 +25,8 @@ def read(path: str, layers: Sequence[int], heads: int) -> list[float]:
     places = [(layer, head) for layer in layers for head in range(heads)]
     if set(means) != set(places):
         raise UsageError(
-            f"{path} is of {len(means)} heads; the model has {len(places)}, {len(layers)} layers of {heads}: "
-            "make one of this model"
+            f"{path} has scores of {len(means)}, and the model has {len(places)} heads, {len(layers)} layers of "
+            f"{heads}: make one of this model"
         )
     if min(means.values()) < 0 or not any(means.values()):
         raise UsageError(f"{path}: scores of heads must not be negative, and not all 0")

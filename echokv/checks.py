@@ -7,6 +7,7 @@ from echokv.codecs import Codec
 from echokv.errors import UsageError
 from echokv.prefilling import Prefill
 from echokv.press import Press
+from echokv.shapes import Shape
 
 
 def check_arguments(model: Any, press: Any, budget: Any) -> None:
@@ -22,15 +23,18 @@ def check_arguments(model: Any, press: Any, budget: Any) -> None:
     if press.takes_budget and type(budget) is not int:
         raise UsageError(f"budget is {budget!r}: say how many tokens each KV head keeps, such as budget=256")
     press.check(budget)
+    press.check_model(Shape.of(model.config.to_dict()))
 
 
-def check_cache(cache: Any) -> None:
-    """Raise UsageError for anything but a codec or None."""
+def check_cache(model: Any, cache: Any) -> None:
+    """Raise UsageError for anything but a codec that can store what this model computes, or None."""
     if cache is not None and not isinstance(cache, Codec):
         raise UsageError(
             f"cache is {cache!r}: pass how what is kept is stored, such as echokv.Kivi(bits=4), or nothing to store it "
             "as it is"
         )
+    if cache is not None:
+        cache.check_model(Shape.of(model.config.to_dict()))
 
 
 def check_place(model: Any, prefill: Prefill) -> None:

@@ -14,6 +14,7 @@ from echokv.fields import check
 
 if TYPE_CHECKING:
     from echokv.packing import Entries, Packed
+    from echokv.shapes import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +45,8 @@ class Codec:
         """Fields that name files it reads: their contents are part of what it is."""
         return {}
 
-    def check(self, dim: int) -> None:
-        """Raise UsageError for a model whose heads have a dimension that cannot be packed."""
+    def check_model(self, shape: Shape) -> None:
+        """Raise UsageError for a model whose heads cannot be packed, or that a file it reads is not of."""
 
     def bytes(self, kept: int, dim: int, size: int) -> int:
         """Bytes that a head of `kept` entries takes. dim: D. size: bytes of a number in full precision."""
@@ -100,7 +101,8 @@ class Kivi(Codec):
     def plain(self) -> bool:
         return self.bits == 16
 
-    def check(self, dim: int) -> None:
+    def check_model(self, shape: Shape) -> None:
+        dim = shape.dim
         if dim % self.group:
             raise UsageError(
                 f"Kivi.group is {self.group}, which does not divide this model's {dim} channels a head: "

@@ -231,7 +231,7 @@ def compress(
     What is evicted is freed. Raises UsageError for anything else, saying what to pass instead.
     """
     check_arguments(model, press, budget)
-    check_cache(cache)
+    check_cache(model, cache)
     given = prompts(inputs, tokenizer, model.generation_config.pad_token_id)
     for ids in given:
         check_ids(model.config, ids.tolist())

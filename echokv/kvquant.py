@@ -14,6 +14,7 @@ from echokv.errors import UsageError
 
 if TYPE_CHECKING:
     from echokv.packing import Entries, Packed
+    from echokv.shapes import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +42,10 @@ class NonUniform(Codec):
         if self.sinks < 0:
             raise UsageError(f"{who}.sinks is {self.sinks}; it must be at least 0")
 
-    def check(self, dim: int) -> None:
-        if dim * self.bits % 8:
+    def check_model(self, shape: Shape) -> None:
+        if shape.dim * self.bits % 8:
             raise UsageError(
-                f"{type(self).__name__}.bits is {self.bits}: {dim} codes of a token fill no whole bytes; take 4"
+                f"{type(self).__name__}.bits is {self.bits}: {shape.dim} codes of a token fill no whole bytes; take 4"
             )
 
     def outliers(self, n: int) -> int:

@@ -16,6 +16,7 @@ from echokv.kvquant import POSITION, NonUniform
 if TYPE_CHECKING:
     from echokv.calibrated import Calibration
     from echokv.packing import Entries, Packed
+    from echokv.shapes import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +58,8 @@ class KVQuantC(NonUniform):
 
         return Calibration.read(str(self.file))
 
-    def check(self, dim: int) -> None:
-        super().check(dim)
+    def check_model(self, shape: Shape) -> None:
+        super().check_model(shape)
         made = self.calibration
         if self.bits not in made.keys:
             has = " and ".join(map(str, made.keys))
@@ -71,6 +72,10 @@ class KVQuantC(NonUniform):
                 f"KVQuantC.share is {self.share}, and the ranges of {self.file} are for {made.share}: take that, or "
                 f"make one with analysis.share={self.share}"
             )
+        of_model = (len(shape.places), shape.groups, shape.dim)
+        if tuple(made.low.shape) != of_model:
+            has, wanted = ("{} layers of {} KV heads of {} channels".format(*one) for one in (made.low.shape, of_model))
+            raise UsageError(f"{self.file} is of {has}, the model has {wanted}: make one of this model")
 
     def bytes(self, kept: int, dim: int, size: int) -> int:
         coded = self.coded(kept)
@@ -85,10 +90,6 @@ class KVQuantC(NonUniform):
         origin, dim, dtype = entries.origin, entries.keys.shape[-1], entries.keys.dtype
         assert origin is not None
         made, heads, count = self.calibration, list(origin.heads), self.outliers(dim)
-        if tuple(made.low.shape) != (origin.layers, origin.groups, dim):
-            has, wanted = ("{} layers of {} KV heads of {} channels".format(*shape)
-                           for shape in (made.low.shape, (origin.layers, origin.groups, dim)))  # fmt: skip
-            raise UsageError(f"{self.file} is of {has}, the model has {wanted}: make one of this model")
         low, high = made.low[origin.layer, heads], made.high[origin.layer, heads]
         keys = Coder(self.bits, low, high, made.keys[self.bits][origin.layer], count, dtype)
         points = made.values[self.bits][origin.layer].tolist()

@@ -19,14 +19,12 @@ from echokv.rotary import Angles
 class Origin:
     """Where the entries of a layer are from.
 
-    layer: which of the `layers` that are evicted from. heads: of each head the KV head, one of `groups`.
+    layer: which of those that are evicted from. heads: of each head the KV head.
     positions: of the entries. angles: the rotation of the layer's keys to some positions.
     """
 
     layer: int
-    layers: int
     heads: Sequence[int]
-    groups: int
     positions: Int[Tensor, " n"]
     angles: Callable[[Tensor], Angles]
 

@@ -17,6 +17,7 @@ from echokv.moments import Moments
 from echokv.packing import Packed
 from echokv.rotary import Angles, angles, rotates
 from echokv.scores import accumulator
+from echokv.shapes import Shape
 from echokv.shared import Shared
 from echokv.sliding import Ring
 from echokv.supported import refuse_unsupported
@@ -88,6 +89,10 @@ class Prefill:
     def heads(self) -> int:
         """H, the number of query heads."""
         return self.queries[0].shape[0]
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.places, self.groups, self.heads, self.keys[0].shape[-1])
 
     @property
     def entry_bytes(self) -> int:

@@ -15,6 +15,7 @@ from echokv.prefilling import Needs, Prefill
 from echokv.scores import Pooling, Precision, pool, protect, sum_groups
 from echokv.selection import Keep, Selection, cut
 from echokv.session import Ahead, ahead
+from echokv.shapes import Shape
 
 Granularity = Literal["kv_head", "query_head"]
 Scores = list[Float[Tensor, "heads L"]]  # one a layer
@@ -48,6 +49,9 @@ class Press:
     def files(self) -> Mapping[str, str]:
         """Paths of the files that it reads, by the fields that name them: their content decides, not where they lie."""
         return {}
+
+    def check_model(self, shape: Shape) -> None:
+        """Raise UsageError for a model that a file it reads is not of; asked before the model's weights are read."""
 
     @property
     def least_budget(self) -> int:

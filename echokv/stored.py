@@ -18,7 +18,7 @@ from echokv.selection import Selection
 def packed(prefill: Prefill, selection: Selection, codec: Codec) -> list[Packed]:
     """What is selected of each layer, quantised once. Raises UsageError for what the codec cannot pack."""
     made: list[Packed] = []
-    codec.check(prefill.keys[0].shape[-1])
+    codec.check_model(prefill.shape)
     for layer, (index, kept) in enumerate(zip(selection.indices, selection.kept, strict=True)):
         parts = (
             positions(prefill, layer, index),
@@ -27,7 +27,7 @@ def packed(prefill: Prefill, selection: Selection, codec: Codec) -> list[Packed]
         places, keys, values = (torch.cat([head[:n] for head, n in zip(part, kept, strict=True)]) for part in parts)
         heads = [head * prefill.groups // len(kept) for head in range(len(kept))]
         turn = partial(angles, prefill.model, prefill.places[layer], like=keys)
-        origin = Origin(layer, prefill.layers, heads, prefill.groups, places, turn)
+        origin = Origin(layer, heads, places, turn)
         made.append(codec.pack(Entries(keys, values, kept, origin)))
     return made
 

@@ -118,6 +118,20 @@ def a_file(name: str, content: bytes = b"") -> Callable[[Path, Path], None]:
     return prepare
 
 
+def a_calibration(name: str) -> Callable[[Path, Path], None]:
+    """Write one of a model of 3 layers of 2 KV heads of 16 channels."""
+
+    def prepare(here: Path, model: Path) -> None:
+        import torch
+
+        from echokv.calibrated import Calibration
+
+        ranges, points = torch.ones(3, 2, 16), {4: torch.linspace(-1, 1, 16).expand(3, -1).contiguous()}
+        Calibration(-ranges, ranges, points, points, 0.99).save(here / name)
+
+    return prepare
+
+
 def of_another(name: str) -> Callable[[Path, Path], None]:
     """Write a file and beside it the note that it was made for another model."""
 

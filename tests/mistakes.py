@@ -11,6 +11,7 @@ from tests.flaws import (
     ROW,
     SHORT,
     Mistake,
+    a_calibration,
     a_file,
     a_yaml,
     again,
@@ -158,6 +159,7 @@ VALUES = [
     run("model, data and preset are each chosen by the name of a YAML", "model=null"),
     run("inspect is 0; give a whole number of examples, at least 1", "inspect=0"),
 ]
+HEADS = f"{SHORT} method=headkv methods.headkv.importance="
 MODELS = [
     run(
         "Kivi.group is 48, which does not divide this model's 8 channels a head: take a divisor, such as group=8",
@@ -171,9 +173,34 @@ MODELS = [
     ),
     Mistake(
         f"{SHORT} cache=kvquant_c cache.file={{here}}/c.safetensors",
+        "c.safetensors is of 3 layers of 2 KV heads of 16 channels, the model has 2 layers of 2 KV heads of 8 channels",
+        "a calibration of another shape, without a note",
+        a_calibration("c.safetensors"),
+    ),
+    Mistake(
+        f"{SHORT} cache=kvquant_c cache.file={{here}}/c.safetensors cache.bits=2",
+        "c.safetensors has points for 4 bits: make one with analysis.bits=[2]",
+        "a calibration for 4 bits",
+        a_calibration("c.safetensors"),
+    ),
+    Mistake(
+        f"{SHORT} cache=kvquant_c cache.file={{here}}/c.safetensors",
         "c.safetensors is of another, this run of",
         "a calibration of another model",
         of_another("c.safetensors"),
+    ),
+    run("method headkv: cannot read /nowhere: No such file", f"{HEADS}/nowhere"),
+    Mistake(
+        f"{HEADS}{{here}}/heads.json",
+        'heads.json holds no scores of heads: it must be {"layer-head": [score, ...], ...}',
+        "a file of something else",
+        a_file("heads.json", b"[]"),
+    ),
+    Mistake(
+        f"{HEADS}{{here}}/heads.json",
+        "heads.json has scores of 1, and the model has 8 heads, 2 layers of 4: make one of this model",
+        "scores of one head",
+        a_file("heads.json", b'{"0-0": [1]}'),
     ),
     run("model.device is 'gpu'; give auto, cpu, cuda or cuda:N", f"{SHORT} model.device=gpu"),
     run("device 'cuda' asked for, but torch sees no CUDA GPU: use model.device=cpu", f"{SHORT} model.device=cuda"),

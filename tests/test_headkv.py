@@ -123,7 +123,7 @@ def test_the_mean_of_a_group(tmp_path: Path) -> None:
         ("[1, 2]", "holds no scores of heads"),
         ('{"a": [1]}', "holds no scores of heads"),
         ('{"0-0": []}', "holds no scores of heads"),
-        ('{"0-0": [0.5]}', "is of 1 heads; the model has"),
+        ('{"0-0": [0.5]}', "has scores of 1, and the model has"),
         ("zero", "not all 0"),
     ],
 )

@@ -43,7 +43,7 @@ def turned(positions: Tensor, dim: int = 8) -> Angles:
 def entries(keys: Tensor, values: Tensor, lengths: Sequence[int], turn: Any = unturned) -> Entries:
     places = torch.cat([torch.arange(n) * 3 for n in lengths])
     heads = list(range(len(lengths)))
-    return Entries(keys, values, lengths, Origin(0, 1, heads, len(heads), places, partial(turn, dim=keys.shape[1])))
+    return Entries(keys, values, lengths, Origin(0, heads, places, partial(turn, dim=keys.shape[1])))
 
 
 # --- The naive twin -----------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_a_head_is_packed_as_if_alone(drawn: tuple[KVQuant, Entries]) -> None:
     for n in given_.lengths:
         own, origin = slice(first, first + n), given_.origin
         assert origin is not None
-        at = replace(origin, heads=[0], groups=1, positions=origin.positions[own])
+        at = replace(origin, heads=[0], positions=origin.positions[own])
         alone = codec.pack(Entries(given_.keys[own], given_.values[own], [n], at)).unpack()
         assert torch.equal(alone[0], keys[own])
         assert torch.equal(alone[1], values[own])
@@ -216,7 +216,7 @@ def test_keys_are_coded_before_rope() -> None:
     p = shared_prefill("llama", LENGTH)
     whole = angles(p.model, 0, torch.arange(12), p.keys[0])
     keys = whole.turn(torch.arange(1.0, 17).double().expand(12, 16))
-    origin = Origin(0, 1, [0], 1, torch.arange(12), partial(angles, p.model, 0, like=p.keys[0]))
+    origin = Origin(0, [0], torch.arange(12), partial(angles, p.model, 0, like=p.keys[0]))
     packed = KVQuant(bits=2, sinks=0, scales="model").pack(Entries(keys, keys, [12], origin))
     close(packed.unpack()[0], keys, 1e-6)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from echokv import KVQuantC, Selection, UsageError
+from baselines.streaming_llm import StreamingLLM
+from echokv import KVQuantC, Selection, Session, UsageError, compress
 from echokv.calibrated import Calibration
 from echokv.packing import Entries, Origin
-from tests.models import ARCHITECTURES
-from tests.policies import close
+from echokv.shapes import Shape
+from tests.models import ARCHITECTURES, prompt
+from tests.policies import close, shared_prefill
 from tests.storing import decodes_as_the_twin, fakes_answer_as_real
 from tests.test_kvquant import turned, twin_line, twin_outliers, twin_turn, unturned
 from tests.twin_model import Trace
@@ -99,7 +101,7 @@ def test_a_key_by_hand(tmp_path: Path) -> None:
     Calibration(low, high, {2: points}, {2: points}, 0.99).save(tmp_path / "c")
     key = torch.tensor([[-3, -0.8, 0, 1.1, 2, 2.8, 3.2, 9]]).double()
     packed = KVQuantC(file=str(tmp_path / "c"), bits=2, sinks=0).pack(
-        Entries(key, key, [1], Origin(0, 1, [0], 1, torch.tensor([5]), unturned))
+        Entries(key, key, [1], Origin(0, [0], torch.tensor([5]), unturned))
     )
     close(packed.unpack()[0], [[-3, -1, 0.5, 1.5, 1.5, 3, 3, 9]], 1e-12)
 
@@ -128,7 +130,7 @@ def test_any_packing_is_the_naive_one(make: Make, data: st.DataObject) -> None:
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 10**6)))
     keys, values = torch.randn(2, sum(lengths), 8, generator=generator, dtype=torch.float64) * size
     places, layer = torch.cat([torch.arange(n) * 3 for n in lengths]), data.draw(st.integers(0, 1))
-    packed = codec.pack(Entries(keys, values, lengths, Origin(layer, 2, heads, 3, places, turn)))
+    packed = codec.pack(Entries(keys, values, lengths, Origin(layer, heads, places, turn)))
     to = turn(places)
     for kind, full, made in zip(("keys", "values"), (to.undo(keys), values), packed.unpack(), strict=True):
         naive = [
@@ -149,7 +151,7 @@ def test_a_channel_that_never_changed(tmp_path: Path) -> None:
     ranges = torch.cat([flat, -wide], dim=2), torch.cat([flat, wide], dim=2)
     Calibration(*ranges, {2: points}, {2: points}, 0.99).save(tmp_path / "c")
     keys = torch.tensor([[x, 0.9, -0.9, 0.3, -0.3, 0.2, -0.2, 0.1] for x in (0.5, 0.75)])
-    origin = Origin(0, 1, [0], 1, torch.tensor([0, 1]), lambda at: unturned(at)._replace(
+    origin = Origin(0, [0], torch.tensor([0, 1]), lambda at: unturned(at)._replace(
         cos=torch.ones(2, 8), sin=torch.zeros(2, 8)
     ))  # fmt: skip
     made, _ = KVQuantC(file=str(tmp_path / "c"), bits=2, sinks=0).pack(Entries(keys, keys, [2], origin)).unpack()
@@ -183,9 +185,10 @@ def test_a_file_says_the_same_each_time(make: Make, tmp_path: Path) -> None:
     assert (tmp_path / "again").read_bytes() == Path(path).read_bytes()
 
 
-def refused(codec: KVQuantC, dim: int = 16) -> str:
+def refused(codec: KVQuantC) -> str:
+    """What is said of a codec for the tiny models."""
     with pytest.raises(UsageError) as told:
-        codec.check(dim)
+        codec.check_model(Shape(places=(0, 1, 2), groups=2, heads=4, dim=16))
     return str(told.value)
 
 
@@ -211,10 +214,13 @@ def test_files_that_do_not_fit(make: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(2, 2, 16), (3, 1, 16), (3, 2, 8)])
 def test_a_file_of_another_shape(make: Make, shape: tuple[int, int, int]) -> None:
-    origin = Origin(0, 3, [0], 2, torch.arange(7), partial(unturned, dim=16))
-    entries = Entries(torch.rand(7, 16), torch.rand(7, 16), [7], origin)
-    with pytest.raises(UsageError, match=r"the model has 3 layers of 2 KV heads of 16 channels: make one of this"):
-        KVQuantC(file=make(shape)).pack(entries)
+    said = "{} is of {} layers of {} KV heads of {} channels, the model has 3 layers of 2 KV heads of 16 channels: make"
+    assert refused(KVQuantC(file=make(shape))).startswith(said.format(make(shape), *shape))
+    p = shared_prefill("llama", 50)  # told before a prompt is read, and where a session is made of a prefill alone
+    with pytest.raises(UsageError, match="make one of this model"):
+        compress(p.model, list(prompt(50)), StreamingLLM(), 40, cache=KVQuantC(file=make(shape)))
+    with pytest.raises(UsageError, match="make one of this model"):
+        Session(p, StreamingLLM().select(p, 40), codec=KVQuantC(file=make(shape)))
 
 
 @pytest.mark.parametrize(

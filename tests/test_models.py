@@ -27,6 +27,7 @@ from echokv import EchoKV, Needs, Prefill, Session, Stretch, UsageError, advance
 from echokv.attention import forward
 from echokv.further import feed
 from echokv.probe import probe
+from echokv.shapes import Shape
 from echokv.supported import KINDS, refuse_unsupported
 from tests.families import FAMILIES, SLIDE, WINDOW, family
 from tests.models import ARCHITECTURES, prompt, tiny
@@ -191,6 +192,14 @@ def test_other_methods_answer(name: str, press: Any) -> None:
     answer = decode_rows([Session(p, one)], 6)[0]
     logits = twin(p.model, [*p.ids.tolist(), *answer], p.length, as_lists(one))
     assert logits[p.length - 1 : -1].argmax(-1).tolist() == answer
+
+
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *FAMILIES])
+def test_a_configuration_says_what_is_evicted_from(name: str) -> None:
+    model = tiny(name) if name in ARCHITECTURES else family(name)
+    p = prefill(model, torch.tensor(prompt(17)))
+    assert Shape.of(model.config.to_dict()) == p.shape
+    assert len(p.shape.places) == (2 if name in SLIDE else model.config.num_hidden_layers)
 
 
 @pytest.mark.parametrize("name", SLIDE)

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from echokv import Lookahead, Needs, Prefill, UsageError, prefill
+from echokv import Lookahead, Needs, Prefill, UsageError, load_tokenizer, prefill
 from eval.analysis.settings import Analysis
-from eval.answering.loading import loaded
+from eval.answering.loading import check_model, loaded
 from eval.answering.provenance import provenance
 from eval.console.errors import UserError
 from eval.console.progress import Reporter
@@ -175,6 +175,7 @@ def _measure_all(
     needs: Needs,
     load: Load,
 ) -> None:
+    check_model(study.grid, load_tokenizer(study.plan.model.name, study.plan.model.revision)[0])
     model, tokenizer = load()
     made_by = provenance(study.plan.settings, model, study.plan.data)
     store.refuse_other_rounding(made_by)

@@ -8,7 +8,7 @@ from typing import Any
 from echokv import UsageError, load_tokenizer
 from echokv.graphs import check_graphs
 from eval.answering.answers import Task, fitting
-from eval.answering.loading import loaded
+from eval.answering.loading import check_model, loaded
 from eval.answering.provenance import provenance
 from eval.answering.recorder import Recorder
 from eval.answering.sizing import shares
@@ -40,15 +40,15 @@ def answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None 
 
 def _answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None) -> int:
     """The number of examples that did not fit into memory."""
-    for example, _ in todo[:1]:  # what is wrong with settings, template or prompt is told before weights are read
-        Asked.of(example, plan.protocol, *load_tokenizer(plan.model.name, plan.model.revision))
+    # What is wrong with settings, files, template or prompt is told before weights are read.
+    known, tokenizer = load_tokenizer(plan.model.name, plan.model.revision)
+    check_model(plan.grid, known)
+    for example, _ in todo[:1]:
+        Asked.of(example, plan.protocol, known, tokenizer)
     model, tokenizer = loaded(plan.model)
     how, undone = plan.answering, 0
     if how.graphs:
         check_graphs(model)
-    config = model.config
-    for codec in {cell.codec for _, lacking in todo for cell in lacking if cell.codec}:
-        codec.check(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
     made_by = provenance(plan.settings, model, plan.data)
     if how.alone:
         todo = [(example, [cell]) for example, cells in todo for cell in cells]

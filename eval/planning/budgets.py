@@ -9,6 +9,7 @@ from typing import Any
 
 from echokv.checkpoints import Checkpoint, read_json
 from echokv.codecs import Codec
+from echokv.shapes import Shape
 from eval.console.errors import UserError
 from eval.planning.codings import Coding
 from eval.planning.policies import Policy
@@ -19,23 +20,18 @@ SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # bytes of a 
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What policies evict from: full-attention layers of G KV heads and H query heads, D numbers of `size` bytes each.
+class Room:
+    """What policies evict from, in numbers of `size` bytes, and of how many positions at most."""
 
-    positions: the model's.
-    """
-
-    layers: int
-    groups: int
-    heads: int
-    dim: int
+    shape: Shape
     size: int
     positions: int
 
     def bytes(self, kept: int, heads: int, codec: Codec | None) -> int:
         """Bytes of a cache in which each of the heads of a layer keeps so many tokens."""
-        own = codec.bytes(kept, self.dim, self.size) if codec else 2 * kept * self.dim * self.size
-        return self.layers * heads * own
+        dim = self.shape.dim
+        own = codec.bytes(kept, dim, self.size) if codec else 2 * kept * dim * self.size
+        return len(self.shape.places) * heads * own
 
 
 def budgets(settings: Settings, policy: Policy, coding: Coding | None) -> Sequence[int | None]:
@@ -60,36 +56,32 @@ def given(settings: Settings, policy: Policy, coding: Coding | None) -> list[tup
         for budget in settings.budget:
             policy.check(budget)
         return [(budget, None) for budget in settings.budget]
-    shape = shape_of(settings.model)
-    return [(_most(shape, policy, coding, room), room) for room in settings.budget_bytes]
+    room = room_of(settings.model)
+    return [(_most(room, policy, coding, most), most) for most in settings.budget_bytes]
 
 
-def _most(shape: Shape, policy: Policy, coding: Coding | None, room: int) -> int:
+def _most(room: Room, policy: Policy, coding: Coding | None, most: int) -> int:
+    shape = room.shape
     heads = shape.heads if policy.fields.get("granularity") == "query_head" else shape.groups
     codec = coding.codec if coding else None
     who = " ".join(filter(None, [policy.name, coding.variant if coding else ""]))
     # From above: under a residual of its own a codec may take fewer bytes for more tokens.
-    for kept in range(shape.positions, policy.least_budget - 1, -1):
-        if shape.bytes(kept, heads, codec) <= room:
+    for kept in range(room.positions, policy.least_budget - 1, -1):
+        if room.bytes(kept, heads, codec) <= most:
             return kept
-    least = shape.bytes(policy.least_budget, heads, codec)
+    least = room.bytes(policy.least_budget, heads, codec)
     raise UserError(
-        f"budget_bytes {room:,} is too small for {who}: its least budget of {policy.least_budget} tokens a head takes "
+        f"budget_bytes {most:,} is too small for {who}: its least budget of {policy.least_budget} tokens a head takes "
         f"{least:,} bytes in this model"
     )
 
 
-def shape_of(model: Model) -> Shape:
+def room_of(model: Model) -> Room:
     """From config.json, without the weights. Raises UserError where there is none, or a number is missing in it."""
     config = read_json(_config(model))
     dtype = model.dtype if model.dtype != "auto" else str(config.get("dtype") or config.get("torch_dtype"))
     try:
-        heads = int(config["num_attention_heads"])
-        groups = int(config.get("num_key_value_heads") or heads)
-        dim = int(config.get("head_dim") or config["hidden_size"] // heads)
-        positions = int(config["max_position_embeddings"])
-        kinds = config.get("layer_types") or ["full_attention"] * int(config["num_hidden_layers"])
-        return Shape(kinds.count("full_attention"), groups, heads, dim, SIZES[dtype], positions)
+        return Room(Shape.of(config), SIZES[dtype], int(config["max_position_embeddings"]))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"budget_bytes: config.json of this model does not say {error}: give budget= in tokens"

@@ -43,9 +43,9 @@ class Coding:
             raise UserError(said) from error
         return made
 
-    @property
+    @cached_property
     def identity(self) -> dict[str, Any]:
-        """What of it answers depend on."""
+        """What of it answers depend on. Raises UserError for a file that is not there."""
         code = digests.digest(digests.modules_of([type(self.codec)]).items())
         about = {"name": self.codec.label, "_target_": self.settings["_target_"], "code": code, "coding": CODING}
         return {**about, **fields_of("cache", self.codec)}
@@ -74,5 +74,7 @@ def codings(settings: Mapping[str, Any]) -> list[Coding | None]:
         label = codec.label
         # Of several, the label tells the bits apart; whatever else differs is said.
         more = " ".join(word for word in words.split() if not word.startswith("bits="))
-        found.append(Coding(chosen, f"+ {label} {more}".rstrip()))
+        one = Coding(chosen, f"+ {label} {more}".rstrip())
+        one.identity  # noqa: B018  # a file that is not there is told of before the model is looked for
+        found.append(one)
     return found

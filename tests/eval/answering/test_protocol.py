@@ -40,10 +40,11 @@ def write_settings(model: Path, **settings: Any) -> None:
 
 
 def answered(folder: Path, *rules: str) -> dict[str, Any]:
-    """The one stored answer of a run of FullKV under these rules."""
-    results = folder / "-".join(("results", *rules)).replace("=", "-")
+    """The one stored answer of a run of FullKV, if of no other method, under these rules."""
+    rules = rules if any(one.startswith("method=") for one in rules) else ("method=full", *rules)
+    results = folder / "-".join(("results", *rules)).replace("=", "-").replace("/", "-")
     where = [f"model.name={folder / 'model'}", "model.label=tiny", "data=jsonl", f"data.path={folder / 'records'}"]
-    runner.run(composed(*where, "method=full", f"results={results}", *rules))
+    runner.run(composed(*where, f"results={results}", *rules))
     (answer,) = stored(results).values()
     return answer
 
@@ -94,6 +95,14 @@ def test_settings_that_cannot_be_applied_are_told_before_weights_are_read(
     monkeypatch.setattr(work, "loaded", lambda model: read.append(model) or whole(model))
     with pytest.raises(UserError, match="name no_repeat_ngram_size=3, which is not applied here: decode without them"):
         answered(folder)
+    (folder / "file").write_text("{}")
+    for told, *settings in (
+        ("holds no calibration", "cache=kvquant_c", f"cache.file={folder / 'file'}"),
+        ("has scores of 0, and the model has 8 heads", "method=headkv", f"methods.headkv.importance={folder / 'file'}"),
+        ("does not divide this model's 8 channels", "cache=kivi"),
+    ):
+        with pytest.raises(UserError, match=told):
+            answered(folder, "preset.generation=bare", *settings)
     assert read == []
     assert answered(folder, "preset.generation=bare")["control_tokens"] == 12
     assert len(read) == 1

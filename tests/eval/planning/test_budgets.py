@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echokv.shapes import Shape
 from eval.answering.runner import carry_out
 from eval.console.errors import UserError
-from eval.planning.budgets import Shape, _most, shape_of
+from eval.planning.budgets import Room, _most, room_of
 from eval.planning.codings import Coding, codings
 from eval.planning.plan import Plan
 from eval.planning.policies import Policy
 from tests.test_configs import composed
 
-MISTRAL = Shape(layers=32, groups=8, heads=32, dim=128, size=2, positions=4096)
+MISTRAL = Room(Shape(tuple(range(32)), groups=8, heads=32, dim=128), size=2, positions=4096)
 KIVI = {"_target_": "echokv.codecs.Kivi"}
 
 
@@ -55,12 +56,12 @@ def test_what_is_stored_takes_what_was_given(tiny_folder: Path, tmp_path: Path) 
         "method=[snapkv,streamingllm]", "preset=equal_bytes", "cache=kivi", "cache.group=8", "cache.bits=[16,4,2]",
         "budget_bytes=[60000,90000]",
     )  # fmt: skip
-    plan, shape = Plan.of(settings), shape_of(settings.model)
+    plan, room = Plan.of(settings), room_of(settings.model)
     carry_out(plan)
     assert len(plan.grid) == 12
     for cell in plan.grid:
         (answer,) = cell.store.answers("syn_fact").values()
         assert cell.budget is not None
-        assert answer["bytes"] == shape.bytes(cell.budget, shape.groups, cell.codec)
-        room = 60_000 if answer["bytes"] <= 60_000 else 90_000
-        assert 0.95 * room < answer["bytes"] <= room
+        assert answer["bytes"] == room.bytes(cell.budget, room.shape.groups, cell.codec)
+        most = 60_000 if answer["bytes"] <= 60_000 else 90_000
+        assert 0.95 * most < answer["bytes"] <= most

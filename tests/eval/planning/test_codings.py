@@ -76,6 +76,12 @@ def test_a_codec_and_a_setting_are_both_named() -> None:
     assert [name.title for name in naming.names(grid)] == ["EchoKV + KIVI-2 (steps=4)", "EchoKV + KIVI-2 (steps=8)"]
 
 
+def test_a_missing_file_is_told_before_the_model_is_looked_for(tmp_path: Path) -> None:
+    for words in ("cache=kvquant_c", "cache.file=/nowhere"), ("method=headkv", "methods.headkv.importance=/nowhere"):
+        with pytest.raises(UserError, match="cannot read /nowhere: No such file"):
+            Plan.of(composed("model.name=/models/none", "subset=syn_fact", f"results={tmp_path}", *words))
+
+
 def test_a_class_that_is_no_codec_is_refused() -> None:
     with pytest.raises(UserError, match="is no Codec"):
         codings({"_target_": "builtins.dict"})
