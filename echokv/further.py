@@ -158,9 +158,10 @@ def _kept(prefill: Prefill, selection: Selection, codec: Codec | None) -> dict[s
     if codec is None:
         both = {"keys": prefill.keys, "values": prefill.values}
         return {name: [gather(*pair) for pair in zip(part, index, strict=True)] for name, part in both.items()}
-    made, kept = packed(prefill, selection, codec), selection.kept
-    at = [positions(prefill, layer, some).to(torch.int32) for layer, some in enumerate(index)] if codec.turns else ()
-    return {"keys": Unpacked(made, kept, 0), "values": Unpacked(made, kept, 1), "packed": made, "at": at}
+    at, kept = positions(prefill, selection), selection.kept
+    made = packed(prefill, selection, codec, at)
+    held = [part.to(torch.int32) for part in at] if codec.turns else ()
+    return {"keys": Unpacked(made, kept, 0), "values": Unpacked(made, kept, 1), "packed": made, "at": held}
 
 
 def _entries(keys: Tensor) -> int:

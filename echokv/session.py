@@ -19,7 +19,7 @@ from echokv.generation import BARE
 from echokv.packing import Packed, padded
 from echokv.prefilling import Prefill
 from echokv.selection import Selection
-from echokv.stored import packed
+from echokv.stored import packed, positions
 
 Made = TypeVar("Made")
 
@@ -93,7 +93,9 @@ class Session:
         """What is selected, quantised once."""
         if self.codec is None:
             return ()
-        return self.prefill.packed or packed(self.prefill, self.selection, self.codec)
+        return self.prefill.packed or packed(
+            self.prefill, self.selection, self.codec, positions(self.prefill, self.selection)
+        )
 
     def kept(self, layer: int) -> tuple[Float[Tensor, "heads longest D"], Float[Tensor, "heads longest D"]]:
         """The selected keys and values of a layer, as attention sees them; what lies behind a head's own is finite."""

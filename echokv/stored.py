@@ -15,15 +15,15 @@ from echokv.rotary import angles
 from echokv.selection import Selection
 
 
-def packed(prefill: Prefill, selection: Selection, codec: Codec) -> list[Packed]:
-    """What is selected of each layer, quantised once. Raises UsageError for what the codec cannot pack."""
+def packed(prefill: Prefill, selection: Selection, codec: Codec, at: Sequence[Int[Tensor, "heads n"]]) -> list[Packed]:
+    """What is selected of each layer, quantised once. Raises UsageError for what the codec cannot pack.
+
+    at: the `positions` of what is selected.
+    """
     made: list[Packed] = []
     codec.check_model(prefill.shape)
     for layer, (index, kept) in enumerate(zip(selection.indices, selection.kept, strict=True)):
-        parts = (
-            positions(prefill, layer, index),
-            *(gather(part[layer], index) for part in (prefill.keys, prefill.values)),
-        )
+        parts = (at[layer], *(gather(part[layer], index) for part in (prefill.keys, prefill.values)))
         places, keys, values = (torch.cat([head[:n] for head, n in zip(part, kept, strict=True)]) for part in parts)
         heads = [head * prefill.groups // len(kept) for head in range(len(kept))]
         turn = partial(angles, prefill.model, prefill.places[layer], like=keys)
@@ -32,12 +32,15 @@ def packed(prefill: Prefill, selection: Selection, codec: Codec) -> list[Packed]
     return made
 
 
-def positions(prefill: Prefill, layer: int, index: Int[Tensor, "heads n"]) -> Int[Tensor, "heads n"]:
-    """The positions of entries, which are their places until something has been evicted."""
+def positions(prefill: Prefill, selection: Selection) -> list[Int[Tensor, "heads n"]]:
+    """The positions of what is selected of each layer, which are its places until something has been evicted."""
     if not prefill.at:
-        return index
-    known = prefill.at[layer].repeat_interleave(len(index) // prefill.groups, dim=0)
-    return known.gather(1, index.clamp(min=0).to(known.device)).long()
+        return selection.indices
+    pairs = zip(prefill.at, selection.indices, strict=True)
+    return [
+        known.repeat_interleave(len(index) // len(known), dim=0).gather(1, index.clamp(min=0).to(known.device)).long()
+        for known, index in pairs
+    ]
 
 
 class Unpacked(Sequence[Tensor]):
