@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from echokv.causal import causal_attention, normalized_attention
+from echokv.columns import column_sums, in_one_pass, summed_attention
 from echokv.devices import now
 from echokv.moments import Moments, moments
 from echokv.rotary import angles
-from echokv.scores import column_sums
 from echokv.sliding import Ring
 
 
@@ -51,6 +51,7 @@ class Capture:
         self.moments: dict[int, list[Moments]] = {skip: [] for skip in needs.moments}
         self.scaling = 1.0
         self.sums_seconds = self.moments_seconds = 0.0
+        self._alone: float | None = None  # seconds of a layer's attention without column sums
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         self.scaling = scaling
@@ -69,10 +70,23 @@ class Capture:
             self.moments_seconds += now(query.device) - begun
         if not self.needs.column_sums:
             return causal_attention(query, key, value, scaling, self.implementation)
-        out, normalizers = normalized_attention(query, key, value, scaling, self.implementation)
+        return self._summed(query, key, value, scaling)
+
+    def _summed(self, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Attention with its column sums, and how much longer this takes than attention alone."""
         begun = now(query.device)
-        self.sums.append(column_sums(query[0], key[0], scaling, normalizers=normalizers))
+        if in_one_pass(query):
+            if self._alone is None:  # measured in the first layer, for all
+                causal_attention(query, key, value, scaling, self.implementation)
+                self._alone = now(query.device) - begun
+            out, sums = summed_attention(query, key, value, scaling)
+            begun += self._alone
+        else:
+            out, normalizers = normalized_attention(query, key, value, scaling, self.implementation)
+            begun = now(query.device)
+            sums = column_sums(query[0], key[0], scaling, normalizers=normalizers)
         self.sums_seconds += now(query.device) - begun
+        self.sums.append(sums)
         return out
 
     def slide(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int) -> Tensor:

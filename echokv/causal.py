@@ -68,8 +68,8 @@ def normalized_attention(
 ) -> tuple[Float[Tensor, "1 L H D"], Float[Tensor, "H L"] | None]:
     """The same attention, bit for bit, and the log-sum-exp of each query's logits where the kernel hands it out.
 
-    That are flash attention, torch's or the package's, and of a CPU's kernels those for float32 and float64; None
-    elsewhere.
+    That are flash attention for CUDA, torch's and the package's; None elsewhere. On a CPU nobody needs it: there
+    `columns.summed_attention` makes column sums and attention at once.
     """
     causal = query.shape[2] > 1
     if implementation == FLASH_ATTN:
@@ -78,18 +78,11 @@ def normalized_attention(
         rows = (part.transpose(1, 2) for part in (query, key, value))
         out, found, _ = flash_attn_func(*rows, softmax_scale=scaling, causal=True, return_attn_probs=True)
         return out, found[0]
-    if query.is_cuda:
-        # Torch pads other dims before it calls the kernel.
-        if query.shape[-1] % 8 == 0 and _on_cuda(query, key, value) == "flash":
-            flash = torch.ops.aten._scaled_dot_product_flash_attention
-            out, found, *_ = flash(query, key, value, 0.0, causal, False, scale=scaling)
-            return out.transpose(1, 2), found[0]
-    elif query.device.type == "cpu" and query.dtype in (torch.float32, torch.float64):
-        chosen = torch._fused_sdp_choice(query, key, value, None, 0.0, causal, scale=scaling, enable_gqa=True)
-        if chosen == SDPBackend.FLASH_ATTENTION.value:
-            flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-            out, found = flash(query, key, value, 0.0, causal, scale=scaling)
-            return out.transpose(1, 2), found[0]
+    # Torch pads other dims before it calls the kernel.
+    if query.is_cuda and query.shape[-1] % 8 == 0 and _on_cuda(query, key, value) == "flash":
+        flash = torch.ops.aten._scaled_dot_product_flash_attention
+        out, found, *_ = flash(query, key, value, 0.0, causal, False, scale=scaling)
+        return out.transpose(1, 2), found[0]
     return causal_attention(query, key, value, scaling, implementation), None
 
 

@@ -210,7 +210,7 @@ def prefill(
         stop_ids=frozenset(stop_ids or ()),
         min_new_tokens=min_new_tokens,
         generation=generation,
-        sums_seconds=capture.sums_seconds,
+        sums_seconds=max(0.0, capture.sums_seconds),  # of a difference: noise may outweigh it
         moments=capture.moments,
         moments_seconds=capture.moments_seconds,
         texts={text: tokenizer.encode(text, add_special_tokens=False) for text in capture.needs.texts if tokenizer},

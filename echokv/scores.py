@@ -3,8 +3,6 @@
 Everything is exact under any chunking: a softmax is taken over complete rows of logits only.
 """
 
-from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import Literal
 
@@ -73,13 +71,13 @@ def attention_mass(
             logits = products(grouped[some], keys[some], scaling, dtype)
         logits = logits.view(-1, n, length)
         if visible is not None:
-            _hide(logits, visible.to(logits.device), n)
+            hide(logits, visible.to(logits.device), n)
         weights = torch.softmax(logits, dim=-1, dtype=accumulator(dtype)).to(dtype)
         mass[some.start * per_group : some.stop * per_group] = weights.sum(dim=1)
     return mass.to(accumulator(dtype))
 
 
-def _hide(logits: Float[Tensor, "... heads n L"], visible: Int[Tensor, "... n"], last: int) -> None:
+def hide(logits: Float[Tensor, "... heads n L"], visible: Int[Tensor, "... n"], last: int) -> None:
     """Give -inf, in place, to the keys that a query does not see; they are among the last ones, so many."""
     length = logits.shape[-1]
     first = max(0, length - last)
@@ -90,77 +88,6 @@ def _hide(logits: Float[Tensor, "... heads n L"], visible: Int[Tensor, "... n"],
 def ranks(scores: Float[Tensor, "heads n"]) -> Int[Tensor, "heads n"]:
     """Each token's place among its head's, 0 for the highest score; of equal ones the lower index comes first."""
     return scores.sort(descending=True, stable=True).indices.sort().indices
-
-
-def column_sums(
-    queries: Float[Tensor, "H L D"],
-    keys: Float[Tensor, "G L D"],
-    scaling: float,
-    chunk: int | None = None,
-    normalizers: Float[Tensor, "H L"] | None = None,
-) -> Float[Tensor, "H L"]:
-    """Attention each key receives from all L causal queries, summed: H2O's score (Zhang et al. 2023, section 4).
-
-    On a CUDA GPU the Triton kernels of `echokv.kernels` do this and store no logits. Plain torch does it elsewhere,
-    for float64, and where Triton is not installed or cannot run (`kernels.fits`): the same numbers to float32's
-    rounding, only slower. There each thread takes `chunk` queries at a time (64, or fewer for many threads or a long
-    prompt) with the keys they can see, so the largest matrix is chunk x L per head and thread.
-
-    normalizers: the log-sum-exp of each query's logits, from the prefill's own attention, if that hands it out. Then a
-        probability is one exponential, no softmax has to be taken, and a GPU computes the logits once instead of twice.
-    """
-    if queries.is_cuda and (kernels := triton_kernels()) and kernels.fits(queries):
-        summed: Tensor = kernels.column_sums(queries, keys, scaling, normalizers)
-        return summed
-    heads, length, _ = queries.shape
-    groups, dtype = keys.shape[0], accumulator(queries.dtype)
-    shared, threads = heads // groups, torch.get_num_threads() if queries.is_cpu else 1
-    if chunk is None:  # all threads' within LOGITS, and short beside the prompt: of their own square half is wasted
-        chunk = max(1, min(64, LOGITS // (shared * length) // threads, length // 8 // threads))
-    chunk = min(chunk * threads, length)
-    sums = torch.zeros(groups, shared, length, dtype=dtype, device=keys.device)
-    # One buffer for all chunks: fresh memory for each would cost as much as the products themselves.
-    space = torch.empty(shared * chunk * length, dtype=dtype, device=keys.device)
-    weigh = partial(torch.softmax, dim=-1) if normalizers is None else torch.exp
-    for group in range(groups):
-        own, group_keys = slice(group * shared, (group + 1) * shared), keys[group].to(dtype)
-        if normalizers is not None:  # the product subtracts them, as one more entry of each query and key
-            group_keys = F.pad(group_keys, (0, 1), value=1)
-        for first in range(0, length, chunk):
-            last = min(first + chunk, length)
-            some = queries[own, first:last].to(dtype) * scaling
-            if normalizers is not None:
-                some = torch.cat([some, -normalizers[own, first:last, None]], dim=-1)
-            sums[group, :, :last].add_(_causal_sums(some, group_keys[:last], weigh, threads, space))
-    return sums.view(heads, length)
-
-
-def _causal_sums(
-    queries: Float[Tensor, "heads n D"],
-    keys: Float[Tensor, "L D"],
-    weigh: Callable[..., Tensor],
-    threads: int,
-    space: Float[Tensor, " size"],
-) -> Float[Tensor, "heads L"]:
-    """Attention that each of L keys receives from the queries of the last n of their positions; logits go to `space`.
-
-    weigh: makes probabilities of logits, in place.
-
-    The queries are cut into pieces, each the work of one thread from the product to the sum, so that its logits
-    stay in that core's cache: with half of them in another's this takes 1.2 to 1.7 times as long on two cores.
-    """
-    heads, n, dim = queries.shape
-    length = keys.shape[0]
-    pieces = threads if n % threads == 0 else 1
-    own = n // pieces
-    by_piece = queries.view(heads, pieces, own, dim).transpose(0, 1).reshape(pieces, heads * own, dim)
-    logits = space[: heads * n * length].view(pieces, heads * own, length)
-    torch.bmm(by_piece, keys.T.expand(pieces, dim, length), out=logits)
-    visible = torch.arange(length - n + 1, length + 1, device=keys.device)
-    _hide(logits.view(pieces, heads, own, length), visible.view(pieces, 1, own), n)
-    weigh(logits, out=logits)
-    by_head = logits.view(pieces * heads, own, length)
-    return (logits.new_ones(pieces * heads, 1, own) @ by_head).view(pieces, heads, length).sum(dim=0)
 
 
 def triton_kernels() -> ModuleType | None:

@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from echokv.scores import column_sums
+from echokv.columns import column_sums
 
 ROOT = Path(__file__).parent.parent
 NO_TRITON = "needs Triton, which has no build for this machine"

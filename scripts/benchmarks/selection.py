@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from echokv import Prefill, Press, Session, Stretch, advance
-from echokv.causal import normalized_attention
-from echokv.scores import attention_mass, column_sums
+from echokv.causal import causal_attention, normalized_attention
+from echokv.columns import column_sums, in_one_pass, summed_attention
+from echokv.scores import attention_mass
 
 from .bench import Bench
 from .grid import COMPARED
@@ -61,12 +62,17 @@ def _sums(filled: Prefill) -> tuple[list[torch.Tensor], float]:
     made, seconds = [], 0.0
     for keys, values in zip(filled.keys, filled.values, strict=True):
         # The prompt's queries are gone after the prefill; the work is the same for any.
-        queries = torch.randn(filled.heads, *keys.shape[1:], dtype=keys.dtype, device=keys.device)
-        _, normalizers = normalized_attention(queries[None], keys[None], values[None], filled.scaling)
-        own: list[torch.Tensor] = []
-        summed = partial(column_sums, queries, keys, filled.scaling, normalizers=normalizers)
-        seconds += shortest(lambda own=own, summed=summed: own.append(summed()), 2)  # type: ignore[misc]
-        made.append(own[-1])
+        queries = torch.randn(1, filled.heads, *keys.shape[1:], dtype=keys.dtype, device=keys.device)
+        parts = queries, keys[None], values[None], filled.scaling
+        if in_one_pass(queries):
+            made.append(summed_attention(*parts)[1])
+            alone = shortest(partial(causal_attention, *parts), 2)
+            seconds += shortest(partial(summed_attention, *parts), 2) - alone
+        else:
+            _, normalizers = normalized_attention(*parts)
+            summed = partial(column_sums, queries[0], keys, filled.scaling, normalizers=normalizers)
+            made.append(summed())
+            seconds += shortest(summed, 2)
     return made, seconds
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from baselines.full import FullKV
 from echokv import Needs, Selection, Session, Stretch, advance, decode_rows, prefill
 from echokv.causal import causal_attention, normalized_attention
+from echokv.columns import column_sums
 from echokv.graphs import cuda_graph
-from echokv.scores import column_sums, products
+from echokv.scores import products
 
 from .bench import TINY, Bench, presses, random_model
 from .figures import Figure, at_least, at_most, yes
