@@ -11,16 +11,16 @@ The maker of the processor decides, and no measurement: the same machine compute
 
 import math
 import platform
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch import Tensor, nn
 
 FEW = 4  # rows up to which MKL, or pieces, are faster than oneDNN
 MANY = 64  # rows from which on oneDNN gains little
@@ -43,10 +43,10 @@ def linear(
     """x W^T + b, as torch.nn.functional.linear; float32 on a CPU, without gradients."""
     features, inner = weight.shape
     rows = x.numel() // inner
-    if rows > FEW:
+    if FEW < rows <= MANY:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out
-    if torch_is_quick():
+    if rows > MANY or torch_is_quick():
         return F.linear(x, weight, bias)
     pieces = math.gcd(features, PIECES)
     # MKL is quick if the columns are seen as the transpose of rows, and slow with the same numbers the other way.
@@ -56,27 +56,31 @@ def linear(
     return out.view(*x.shape[:-1], features)
 
 
-class _Linear(TorchFunctionMode):
-    """While it is active, `linear` stands for torch.nn.functional.linear wherever it can."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is F.linear and not kwargs and _suits(*args):
-            return linear(*args)
-        return func(*args, **(kwargs or {}))
-
-
-def _suits(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
-    here = x.is_cpu and weight.is_cpu and x.dtype == weight.dtype == torch.float32
-    return here and 0 < x.numel() <= MANY * x.shape[-1] and weight.is_contiguous()
-
-
-def quick(model: Any, rows: int) -> AbstractContextManager[Any]:
+@contextmanager
+def quick(model: Any, rows: int) -> Iterator[None]:
     """A context in which the linear layers of a pass over so many rows are computed here.
 
-    That is so for a model of float32 on a CPU, unless all would be left to torch. Nothing of the model changes. Without
-    oneDNN, in torch or by `torch.backends.mkldnn.flags(enabled=False)`, the context does nothing.
+    That is so for a model of float32 on a CPU, unless all would be left to torch. Without oneDNN, in torch or by
+    `torch.backends.mkldnn.flags(enabled=False)`, the context does nothing.
+
+    Only for the pass each layer has a `forward` of its own; layers with one already, as other libraries give them,
+    keep it. To watch all of torch's calls for these would take a quarter of a one-row step's time.
     """
     here = model.device.type == "cpu" and model.dtype == torch.float32
     known = torch.backends.mkldnn.enabled and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     ours = FEW < rows <= MANY or not torch_is_quick()
-    return _Linear() if here and known and ours else nullcontext()
+    layers = [module for module in model.modules() if _suits(module)] if here and known and ours else []
+    for layer in layers:
+        vars(layer)["forward"] = partial(linear, weight=layer.weight, bias=layer.bias)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del vars(layer)["forward"]
+
+
+def _suits(module: Any) -> bool:
+    if type(module) is not nn.Linear or "forward" in vars(module):
+        return False
+    weight = module.weight
+    return weight.is_cpu and weight.dtype == torch.float32 and weight.is_contiguous()

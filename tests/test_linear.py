@@ -57,9 +57,9 @@ def test_a_model_computes_with_them_and_is_left_as_it_was(
     rows: list[int] = []
     ours = linear.linear
 
-    def noted(x: Any, *rest: Any) -> Any:
+    def noted(x: Any, **layer: Any) -> Any:
         rows.append(x.numel() // x.shape[-1])
-        return ours(x, *rest)
+        return ours(x, **layer)
 
     monkeypatch.setattr(linear, "linear", noted)
 
@@ -72,27 +72,58 @@ def test_a_model_computes_with_them_and_is_left_as_it_was(
     assert not rows
     assert tokens() == expected
     # Six rows a step; the prompt's last token for the logits only where torch is slow with it.
-    assert set(rows) == ({6} if by_torch else {1, 6})
+    assert set(rows) == ({6} if by_torch else {1, 6, 80})
     rows.clear()
     single(torch.tensor([[1, 2, 3]]))
     assert not rows
 
 
+def taken(model: Any) -> list[str]:
+    """The layers that have a forward of their own."""
+    return [name for name, module in model.named_modules() if "forward" in vars(module)]
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_precisions_are_left_to_torch(dtype: torch.dtype) -> None:
     model = deepcopy(tiny("llama")).to(dtype)
-    with linear.quick(model, 1) as active:
-        assert active is None
-    x, weight = torch.ones(1, 8, dtype=dtype), torch.ones(4, 8, dtype=dtype)
-    with linear.quick(deepcopy(tiny("llama")).float(), 8) as active:
-        assert active is not None
-        assert torch.equal(F.linear(x, weight), torch.full((1, 4), 8, dtype=dtype))
+    with linear.quick(model, 8):
+        assert not taken(model)
+    model.float().lm_head.to(dtype)
+    with linear.quick(model, 8):
+        assert taken(model)
+        assert "lm_head" not in taken(model)
 
 
 @pytest.mark.parametrize(("rows", "ours"), [(1, False), (4, False), (5, True), (64, True), (65, False)])
 def test_passes_whose_rows_would_all_be_left_to_torch_are(rows: int, ours: bool, by_torch: bool) -> None:
-    with linear.quick(deepcopy(tiny("llama")).float(), rows) as active:
-        assert (active is not None) == (ours or not by_torch)
+    model = deepcopy(tiny("llama")).float()
+    with linear.quick(model, rows):
+        layers = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+        assert taken(model) == (layers if ours or not by_torch else [])
+    assert not taken(model)
+
+
+def test_layers_are_put_back_after_an_error_and_those_of_others_left_alone() -> None:
+    class Own(torch.nn.Linear):
+        """A layer of another library."""
+
+    model = deepcopy(tiny("llama")).float()
+    attention = model.model.layers[0].self_attn
+    attention.q_proj = Own(attention.q_proj.in_features, attention.q_proj.out_features)
+    theirs = attention.k_proj.forward
+    attention.k_proj.forward = theirs  # as accelerate does
+    during: list[str] = []
+
+    def fail() -> None:
+        during.extend(taken(model))
+        raise KeyError
+
+    with pytest.raises(KeyError), linear.quick(model, 8):
+        fail()
+    assert "model.layers.0.self_attn.q_proj" not in during
+    assert len(during) > 1
+    assert vars(attention.k_proj)["forward"] is theirs
+    assert taken(model) == ["model.layers.0.self_attn.k_proj"]
 
 
 @pytest.mark.parametrize(("maker", "quick"), [("GenuineIntel", True), ("AuthenticAMD", False), ("", False)])
