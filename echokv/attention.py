@@ -16,7 +16,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from echokv.errors import UsageError
-from echokv.linear import quick
 
 NAME = "echokv"
 
@@ -102,7 +101,7 @@ def forward(
 
     Positions are always explicit: the length of a shortened cache says nothing about them.
     """
-    with _observed(model), quick(model, input_ids.numel()):
+    with _observed(model):
         out = model(
             input_ids=input_ids,
             position_ids=position_ids,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from echokv.codecs import Codec
 from echokv.errors import UsageError
+from echokv.linear import quick
 from echokv.prefilling import Prefill
 from echokv.rotary import check_reach
 from echokv.rows import Rows, Step
@@ -33,15 +34,16 @@ def advance(*stretches: Stretch, record: Callable[[Step], Step] | None = None) -
     if not active:
         return
     rows = Rows([one.session for one in active.values()], min(ROOM, max(one.steps for one in active.values())), record)
-    while rows.sessions:
-        logits, best = rows.next()
-        # One transfer for all rows: on a GPU each costs a wait for the device.
-        tokens, running = best.tolist(), rows.running()
-        for place, session in running:
-            session.feed(logits[place], tokens[place])
-            active[id(session)].steps -= 1
-        rows.follow()
-        rows.finish([place for place, session in running if active[id(session)].over])
+    with quick(rows.model, len(rows.sessions)):
+        while rows.sessions:
+            logits, best = rows.next()
+            # One transfer for all rows: on a GPU each costs a wait for the device.
+            tokens, running = best.tolist(), rows.running()
+            for place, session in running:
+                session.feed(logits[place], tokens[place])
+                active[id(session)].steps -= 1
+            rows.follow()
+            rows.finish([place for place, session in running if active[id(session)].over])
     for one in begun:
         if id(one.session) in like:
             first = active[like[id(one.session)]]

@@ -18,6 +18,7 @@ from echokv.buckets import gather
 from echokv.codecs import Codec
 from echokv.devices import sent
 from echokv.errors import UsageError
+from echokv.linear import quick
 from echokv.prefilling import Needs, Prefill
 from echokv.press import Press
 from echokv.rotary import check_reach
@@ -46,7 +47,8 @@ def feed(session: Session, tokens: Sequence[int]) -> Float[Tensor, " V"]:
         some = torch.tensor([tokens[first : first + PIECE]], device=session.prefill.ids.device)
         positions = torch.arange(start + first, start + first + some.shape[1], device=some.device)
         step = _Step(session)
-        logits = forward(model, some, positions[None], step)
+        with quick(model, some.numel()):
+            logits = forward(model, some, positions[None], step)
         session.tail_keys, session.tail_values, session.rings = step.keys, step.values, step.rings
         session.fed += some[0].tolist()
         if session.record:

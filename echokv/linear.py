@@ -58,17 +58,18 @@ def linear(
 
 @contextmanager
 def quick(model: Any, rows: int) -> Iterator[None]:
-    """A context in which the linear layers of a pass over so many rows are computed here.
+    """A context in which the linear layers of passes over so many rows, or fewer, are computed here.
 
     That is so for a model of float32 on a CPU, unless all would be left to torch. Without oneDNN, in torch or by
     `torch.backends.mkldnn.flags(enabled=False)`, the context does nothing.
 
-    Only for the pass each layer has a `forward` of its own; layers with one already, as other libraries give them,
-    keep it. To watch all of torch's calls for these would take a quarter of a one-row step's time.
+    So long each layer has a `forward` of its own; layers with one already, as other libraries give them, keep it.
+    To watch all of torch's calls for these would take a quarter of a one-row step's time, and to enter this anew for
+    each step a thirtieth.
     """
     here = model.device.type == "cpu" and model.dtype == torch.float32
     known = torch.backends.mkldnn.enabled and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    ours = FEW < rows <= MANY or not torch_is_quick()
+    ours = rows > FEW or not torch_is_quick()
     layers = [module for module in model.modules() if _suits(module)] if here and known and ours else []
     for layer in layers:
         vars(layer)["forward"] = partial(linear, weight=layer.weight, bias=layer.bias)

@@ -13,6 +13,7 @@ from echokv.capturing import Capture, Needs
 from echokv.errors import UsageError
 from echokv.generation import BARE, Generation
 from echokv.inputs import prompts
+from echokv.linear import quick
 from echokv.moments import Moments
 from echokv.packing import Packed
 from echokv.rotary import Angles, angles, rotates
@@ -194,7 +195,8 @@ def prefill(
         raise UsageError(f"the prompt has {length} tokens; the model takes 1 to {limit}: truncate it")
     ids = ids.to(model.device)
     capture = Capture(needs or Needs(), model)
-    logits = forward(model, ids, torch.arange(length, device=ids.device)[None], capture)
+    with quick(model, length):
+        logits = forward(model, ids, torch.arange(length, device=ids.device)[None], capture)
     if not logits.isfinite().all():
         raise UsageError("the logits are not finite: the model's activations overflow; use bfloat16 or float32")
     return Prefill(

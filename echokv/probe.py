@@ -9,6 +9,7 @@ from torch import Tensor
 
 from echokv.attention import forward
 from echokv.errors import UsageError
+from echokv.linear import quick
 from echokv.prefilling import Prefill
 from echokv.sliding import band, masked
 
@@ -69,6 +70,6 @@ def probe(prefill: Prefill, ids: Sequence[int], look: Look, seen: int | None = N
         )
     device = prefill.model.device
     positions = torch.arange(start, start + len(ids), device=device)
-    forward(
-        prefill.model, torch.tensor([list(ids)], device=device), positions[None], _Probe(prefill, seen, start, look)
-    )
+    given, observer = torch.tensor([list(ids)], device=device), _Probe(prefill, seen, start, look)
+    with quick(prefill.model, len(ids)):
+        forward(prefill.model, given, positions[None], observer)
