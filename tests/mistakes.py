@@ -135,7 +135,7 @@ VALUES = [
     run("shard is '4/4'; give i/n", "shard=4/4"),
     run("shard is 'half'", "shard=half"),
     run("decode_rows is 0; give a whole number of at least 1, or auto", "decode_rows=0"),
-    run("decode_graph is 'often'; give true or false", "decode_graph=often"),
+    run("decode_graph is 'often'; give true, false or auto", "decode_graph=often"),
     run("data.length is 100; give a whole number of prompt tokens from 512 to 32768", "data.length=100"),
     run("data.records is 0; give a whole number of records per task, at least 1", "data.records=0"),
     run("preset.chat is 'sometimes'; give none, official, all", "preset.chat=sometimes"),
@@ -205,7 +205,7 @@ MODELS = [
     run("model.device is 'gpu'; give auto, cpu, cuda or cuda:N", f"{SHORT} model.device=gpu"),
     run("device 'cuda' asked for, but torch sees no CUDA GPU: use model.device=cpu", f"{SHORT} model.device=cuda"),
     run(
-        "decode_graph=true records graphs of one CUDA device; this model is on cpu",
+        "decode_graph=true records graphs of one CUDA device; this model is on cpu: leave it at auto",
         f"{SHORT} model.device=cpu decode_graph=true",
     ),
     run("flash-attn is not installed", f"{SHORT} model.attention=flash_attention_2"),

@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from baselines.full import FullKV
 from echokv import EchoKV, Prefill, UsageError, decode, prefill
-from echokv.graphs import check_graphs
+from echokv.graphs import step_recorder
 from echokv.supported import refuse_unsupported
 from tests.models import VOCAB, prompt, randomise
 
@@ -61,8 +61,9 @@ def test_what_would_feed_a_dynamic_rope_beyond_its_positions_is_refused(left: in
 
 
 def test_steps_of_a_dynamic_rope_are_not_recorded() -> None:
-    with pytest.raises(UsageError, match="cannot record the steps of a model with a dynamic RoPE: leave it false"):
-        check_graphs(dynamic())
+    with pytest.raises(UsageError, match="cannot record the steps of a model with a dynamic RoPE: leave it at auto"):
+        step_recorder(True, dynamic(), print)
+    assert step_recorder("auto", dynamic(), print) is None
 
 
 @pytest.mark.parametrize(

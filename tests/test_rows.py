@@ -1,8 +1,10 @@
 """How rows decode together: several prompts, rows that are alike, and steps that are recorded and replayed."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +14,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from baselines.full import FullKV
 from baselines.snapkv import SnapKV
 from baselines.streaming_llm import StreamingLLM
-from echokv import Prefill, Selection, Session, Stretch, UsageError, advance, decode, decode_rows, prefill
+from echokv import Prefill, Selection, Session, Stretch, UsageError, advance, decode, decode_rows, graphs, prefill
 from echokv.decoding import ROOM
-from echokv.graphs import check_graphs, cuda_graph
+from echokv.graphs import Quicker, cuda_graph, step_recorder
 from echokv.rows import Rows, Step
 from tests.models import prompt, tiny
 from tests.policies import EVERYTHING, POLICIES, close, shared_prefill
@@ -177,9 +179,85 @@ def test_cuda_graphs_equal_steps() -> None:
     assert decode_rows(replayed, limits, partial(cuda_graph, device=p.logits.device)) == decode_rows(plain, limits)
 
 
-def test_graphs_are_refused_where_there_is_no_gpu() -> None:
-    with pytest.raises(UsageError, match="this model is on cpu: leave it false"):
-        check_graphs(tiny("llama"))
+@dataclass
+class Clock:
+    """Seconds that steps, replays and recordings would take on some device."""
+
+    step: float
+    replay: float
+    recording: float
+    seconds: float = 0.0
+
+    def now(self, _: torch.device) -> float:
+        return self.seconds
+
+    def spend(self, seconds: float, work: Callable[[], Any]) -> Any:
+        self.seconds += seconds
+        return work()
+
+    def graph(self, step: Step, _: torch.device) -> Step:
+        repeat = self.spend(self.recording, lambda: recorded(step.keywords["work"]))  # type: ignore[attr-defined]
+        return lambda: self.spend(self.replay, repeat)
+
+
+@pytest.mark.parametrize(
+    ("clock", "quicker"),
+    [
+        (Clock(step=0.04, replay=0.01, recording=0.5), True),
+        (Clock(step=0.04, replay=0.01, recording=1.0), False),  # not won back in 32 steps
+        (Clock(step=0.01, replay=0.02, recording=0.0), False),
+    ],
+)
+def test_steps_are_recorded_where_that_is_quicker(clock: Clock, quicker: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decided in the first batch that is long enough, for all that follow; the tokens are the same throughout."""
+    monkeypatch.setattr(graphs, "now", clock.now)
+    monkeypatch.setattr(graphs, "cuda_graph", clock.graph)
+    told: list[str] = []
+    record, p = Quicker(torch.device("cpu"), told.append), shared_prefill("llama", LENGTH)
+
+    def timed(step: Step) -> Step:
+        return record(partial(clock.spend, clock.step, work=step))
+
+    for limit in (5, 25, 12):  # the first is over before anything is known
+        begun = clock.seconds
+        rows = [limit] * 5 + [limit + 4] * 5
+        plain, tried = opened(p, record=True), opened(p, record=True)
+        assert decode_rows(tried, rows, timed) == decode_rows(plain, rows)
+        same(tried, plain)
+        assert record.graphs == (None if limit == 5 else quicker)
+    (line,) = told
+    assert line.endswith("steps are recorded" if quicker else "steps run as they are")
+    assert f"a decode step takes {clock.step * 1000:.1f} ms" in line
+    # The last: 15 steps, of which the first after a change of the rows is not handed over, and two recordings.
+    expected = 13 * clock.replay + 2 * clock.recording if quicker else 13 * clock.step
+    assert clock.seconds - begun == pytest.approx(expected)
+
+
+def test_a_step_that_cannot_be_recorded_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "cuda_graph", lambda step, _: step)  # what it returns after its warning
+    record, p = Quicker(torch.device("cpu"), lambda _: None), shared_prefill("llama", LENGTH)
+    assert decode_rows(opened(p), 20, record) == decode_rows(opened(p), 20)
+    assert record.graphs is False
+
+
+def test_graphs_are_for_one_cuda_device() -> None:
+    """Asked for elsewhere they are refused; "auto" leaves the steps as they are."""
+    model = tiny("llama")
+    with pytest.raises(UsageError, match="this model is on cpu: leave it at auto"):
+        step_recorder(True, model, print)
+    assert step_recorder("auto", model, print) is None
+    assert step_recorder(False, model, print) is None
+    here = SimpleNamespace(config=model.config, device=torch.device("cuda", 0), parameters=lambda: [OnCuda()])
+    made = step_recorder("auto", here, print)
+    assert isinstance(made, Quicker)
+    assert made.device == here.device
+    assert step_recorder(True, here, print) is not None
+
+
+class OnCuda:
+    """A parameter of a model on a GPU."""
+
+    device = torch.device("cuda", 0)
 
 
 def test_rows_of_several_prompts_equal_rows_of_each() -> None:

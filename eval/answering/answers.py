@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 from echokv import Codec, Prefill, Selection, Session, decode_rows, prefill
 from echokv.further import ask
-from echokv.graphs import cuda_graph
+from echokv.graphs import Record
 from eval.answering.measure import Meter
 from eval.answering.together import Choice, choose, in_halves
 from eval.inputs.asked import Asked
@@ -55,12 +54,12 @@ class Wanted(NamedTuple):
 
 
 def answers(
-    tasks: Sequence[Task], model: Any, rows: int | None, graphs: bool = False
+    tasks: Sequence[Task], model: Any, rows: int | None, record: Record | None = None
 ) -> Iterator[tuple[Task, Cell, dict[str, Any]]]:
     """Prefill each prompt once, select for every cell, decode all cells; yield tokens and measurements of each.
 
     rows: at most so many answers are decoded as one batch; None is all of them.
-    graphs: record decode steps as CUDA graphs (`echokv.graphs`).
+    record: makes of a decode step a quicker one (`echokv.graphs`).
 
     Costs that cells share are told in equal shares: a scoring among the budgets it served, a batch among its rows.
     """
@@ -70,17 +69,17 @@ def answers(
         batch = chosen[first : first + size]
         wanted = [_wanted(row) for row in batch]
         with Meter() as decoding:
-            decoded = list(in_halves(lambda some: _decode(some, graphs), wanted))
+            decoded = list(in_halves(lambda some: _decode(some, record), wanted))
         for row, (tokens, together, stored) in zip(batch, decoded, strict=True):
             about = {"new_tokens": len(tokens), **_about(row, decoding, len(batch), stored), "rows": together}
             yield row.task, row.cell, {"tokens": tokens, **about}
 
 
 def fitting(
-    tasks: Sequence[Task], model: Any, rows: int | None, graphs: bool
+    tasks: Sequence[Task], model: Any, rows: int | None, record: Record | None
 ) -> Iterator[tuple[Task, Cell | None, dict[str, Any]]]:
     """`answers`, of fewer tasks at a time where memory ends; a task that does not fit alone comes without a cell."""
-    yield from in_halves(lambda some: answers(some, model, rows, graphs), tasks, lambda task: (task, None, {}))
+    yield from in_halves(lambda some: answers(some, model, rows, record), tasks, lambda task: (task, None, {}))
 
 
 def _chosen(tasks: Sequence[Task], model: Any) -> list[_Row]:
@@ -138,13 +137,12 @@ def _about(row: _Row, decoding: Meter, batch: int, stored: int) -> dict[str, Any
     }
 
 
-def _decode(wanted: Sequence[Wanted], graphs: bool) -> list[tuple[list[int], int, int]]:
+def _decode(wanted: Sequence[Wanted], record: Record | None) -> list[tuple[list[int], int, int]]:
     """Each answer's tokens, how many rows were decoded with it, and the bytes stored of its prompt."""
     sessions = [Session(one.filled, one.selection, codec=one.codec) for one in wanted]
     for session, one in zip(sessions, wanted, strict=True):
         if one.question:
             ask(session, one.question)
-    record = partial(cuda_graph, device=wanted[0].filled.model.device) if graphs else None
     found = decode_rows(sessions, [one.most for one in wanted], record)
     return [(tokens, len(wanted), session.bytes) for tokens, session in zip(found, sessions, strict=True)]
 
@@ -152,7 +150,7 @@ def _decode(wanted: Sequence[Wanted], graphs: bool) -> list[tuple[list[int], int
 def decode(filled: Prefill, selections: Sequence[Selection], n: int) -> list[list[int]]:
     """Answers of up to n tokens on each selection, as one batch or as few as memory allows."""
     wanted = [Wanted(filled, selection, n) for selection in selections]
-    return [tokens for tokens, *_ in in_halves(lambda some: _decode(some, graphs=False), wanted)]
+    return [tokens for tokens, *_ in in_halves(lambda some: _decode(some, None), wanted)]
 
 
 def by_scope(grid: Sequence[Cell]) -> list[list[Cell]]:

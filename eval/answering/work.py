@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from echokv import UsageError, load_tokenizer
-from echokv.graphs import check_graphs
+from echokv.graphs import Record, step_recorder
 from eval.answering.answers import Task, fitting
 from eval.answering.loading import check_model, loaded
 from eval.answering.provenance import provenance
@@ -47,8 +47,6 @@ def _answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None
         Asked.of(example, plan.protocol, known, tokenizer)
     model, tokenizer = loaded(plan.model)
     how, undone = plan.answering, 0
-    if how.graphs:
-        check_graphs(model)
     made_by = provenance(plan.settings, model, plan.data)
     if how.alone:
         todo = [(example, [cell]) for example, cells in todo for cell in cells]
@@ -58,6 +56,7 @@ def _answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None
             store.refuse_other_rounding(noted)
     recorder = Recorder(recording, plan.protocol) if recording else None
     with Reporter(sum(len(share.todo) for share, _ in parts)) as reporter:
+        record = step_recorder(how.graphs, model, reporter.say)
         for share, noted in parts:
             if share.said:
                 reporter.say(share.said)
@@ -67,18 +66,24 @@ def _answer_all(plan: Plan, todo: Sequence[Lacking], recording: Recording | None
                     asked = Asked.of(example, plan.protocol, model, tokenizer)
                     see = recorder.watch(example, asked, tokenizer, made_by) if recorder else None
                     tasks[Task(asked, lacking, see)] = example
-                undone += _answer(plan, tasks, model, tokenizer, noted, reporter)
+                undone += _answer(plan, tasks, model, tokenizer, noted, reporter, record)
     if recorder:
         recorder.complete(model, tokenizer, made_by)
     return undone
 
 
 def _answer(
-    plan: Plan, tasks: Mapping[Task, Example], model: Any, tokenizer: Any, noted: dict[str, Any], reporter: Reporter
+    plan: Plan,
+    tasks: Mapping[Task, Example],
+    model: Any,
+    tokenizer: Any,
+    noted: dict[str, Any],
+    reporter: Reporter,
+    record: Record | None,
 ) -> int:
     """Answer some examples together and store each answer; how many examples did not fit into memory."""
     undone = 0
-    for task, cell, answer in fitting(list(tasks), model, noted[ROWS], plan.answering.graphs):
+    for task, cell, answer in fitting(list(tasks), model, noted[ROWS], record):
         example = tasks[task]
         if cell is None:
             undone += 1

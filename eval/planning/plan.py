@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from eval.console.errors import UserError
 from eval.console.foreign import blamed
@@ -68,12 +68,12 @@ class Answering:
     """How answers are made.
 
     rows: at most so many are decoded as one batch; None is all of one example.
-    graphs: decode steps are recorded as CUDA graphs.
+    graphs: decode steps are recorded as CUDA graphs; "auto": where that is quicker.
     alone: every row has a prefill and a batch of its own, so that its costs are its own.
     """
 
     rows: int | None
-    graphs: bool
+    graphs: bool | Literal["auto"]
     alone: bool
 
 

@@ -116,7 +116,7 @@ class Settings(Section):
     decode_rows: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
         description="a whole number of at least 1, or auto"
     )
-    decode_graph: bool = Field(description="true or false")
+    decode_graph: Literal["auto"] | bool = Field(description="true, false or auto")
     cost: bool = Field(description="true or false")
     inspect: int | None = Field(ge=1, description="a whole number of examples, at least 1, or null")
     results: LocalPath = Field(description="a folder, such as results=./results")

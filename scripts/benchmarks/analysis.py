@@ -37,7 +37,7 @@ def analysis(bench: Bench) -> Measured:
         overlap.measure(made, study.lookaheads(), budget)
 
     def answer() -> None:
-        run(Asked.of(example, study.plan.protocol, bench.model, tokenizer), echokv, bench.model, bench.graphs)
+        run(Asked.of(example, study.plan.protocol, bench.model, tokenizer), echokv, bench.model, bench.record)
 
     trim()
     ratio = shortest(measure) / shortest(answer)
@@ -61,8 +61,8 @@ def halves(bench: Bench) -> Measured:
 
     for example, protocol in _examples(bench):
         asked = Asked.of(example, protocol, model, tokenizer)
-        together = [answer["tokens"] for answer in run(asked, cells, model, bench.graphs)]
-        alone = [answer["tokens"] for cell in cells for answer in run(asked, [cell], model, bench.graphs)]
+        together = [answer["tokens"] for answer in run(asked, cells, model, bench.record)]
+        alone = [answer["tokens"] for cell in cells for answer in run(asked, [cell], model, bench.record)]
         batched, single = (
             points(example.subset, [{**example.record, "pred": decode(one)} for one in tokens], "difflib")
             for tokens in (together, alone)

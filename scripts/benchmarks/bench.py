@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,7 @@ from hydra.utils import instantiate
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from echokv import Needs, Prefill, Press, Selection, Session, UsageError, decode_rows, embedded, prefill
-from echokv.graphs import check_graphs, cuda_graph
+from echokv.graphs import Record, step_recorder
 from echokv.models import DTYPES, device_named
 from eval.answering.answers import Task, answers
 from eval.answering.loading import loaded
@@ -47,7 +46,7 @@ class Bench:
     """A model, its presses and the settings of the run.
 
     tokenizer: None if the folder of a random model has none. options: the command line's.
-    graphs: whether decode steps are recorded as CUDA graphs, the setting `decode_graph`.
+    record: how decode steps are recorded, by the setting `decode_graph`.
     """
 
     model: Any
@@ -55,7 +54,7 @@ class Bench:
     presses: dict[str, Press]
     settings: Model
     options: Any
-    graphs: bool = False
+    record: Record | None = None
     _answered: dict[tuple[str, ...], list[Answered]] = field(default_factory=dict)
     _filled: dict[int, Prefill] = field(default_factory=dict)
 
@@ -75,9 +74,8 @@ class Bench:
         for press in presses.values():
             for budget in options.budgets if press.takes_budget else []:
                 press.check(budget)
-        if config.decode_graph:
-            check_graphs(model)
-        return cls(model, tokenizer, presses, settings, options, config.decode_graph)
+        record = step_recorder(config.decode_graph, model, print)
+        return cls(model, tokenizer, presses, settings, options, record)
 
     @property
     def length(self) -> int:
@@ -107,7 +105,7 @@ class Bench:
     def decode(self, filled: Prefill, selections: Sequence[Selection], tokens: int) -> None:
         """Decode as many tokens on each selection, as one batch."""
         sessions = [Session(filled, selection) for selection in selections]
-        decode_rows(sessions, tokens, partial(cuda_graph, device=self.model.device) if self.graphs else None)
+        decode_rows(sessions, tokens, self.record)
 
     def cells(self, methods: Sequence[str]) -> list[Cell]:
         """Some methods at all budgets."""
@@ -135,7 +133,7 @@ class Bench:
     def warm(self) -> int:
         """Answer once, uncounted, and return the length of the prompt."""
         length = self.length if self.model.device.type == "cuda" else min(WARM, self.length)
-        self._answer(self.cells(["snapkv"])[:1], length, 4)
+        self._answer(self.cells(["snapkv"])[:1], length, 16)  # enough to decide how steps are recorded
         return length
 
     def _answer(self, cells: Sequence[Cell], length: int, tokens: int) -> Answered:
@@ -147,13 +145,13 @@ class Bench:
             context=length,
         )
         with Meter() as meter:
-            found = run(asked, cells, self.model, self.graphs)
+            found = run(asked, cells, self.model, self.record)
         return Answered(meter.seconds, max(answer["peak_bytes"] for answer in found), found)
 
 
-def run(asked: Asked, cells: Sequence[Cell], model: Any, graphs: bool) -> list[dict[str, Any]]:
+def run(asked: Asked, cells: Sequence[Cell], model: Any, record: Record | None) -> list[dict[str, Any]]:
     """What `run.py` does with one prompt: prefill, every cell's selection, all answers as one batch, measured."""
-    return [answer for _, _, answer in answers([Task(asked, cells)], model, None, graphs)]
+    return [answer for _, _, answer in answers([Task(asked, cells)], model, None, record)]
 
 
 def composed(options: Any, *overrides: str) -> Settings:

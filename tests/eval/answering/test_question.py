@@ -87,7 +87,7 @@ def test_answers_are_those_of_the_twin() -> None:
     ]  # fmt: skip
     chosen = [press.select(p, budget) for press, budget in presses]
     wanted = [Wanted(p, selection, 12, question) for selection in chosen]
-    found = [tokens for tokens, *_ in _decode(wanted, graphs=False)]
+    found = [tokens for tokens, *_ in _decode(wanted, None)]
     assert found == [answer(p, as_lists(selection), question, 12) for selection in chosen]
     whole = prefill(tiny("llama"), torch.tensor([*prompt(200), *question]), None, [5], min_new_tokens=1)
     everything = Selection.everything(whole.layers, whole.groups, whole.length)
