@@ -26,11 +26,29 @@ VIEWS = {
     "example": ("#/example?task=hotpotqa&n=0&look=two&a=echokv-128&b=full&token=5&", ".prompt .t"),
 }
 # Text that does not fit into its box, or is wider than the page; what scrolls or folds on purpose is let be.
-BOXES = "h1, p, button, a, #page label, figcaption, .tabulator-col-title, .key li, .entry *"
+BOXES = "h1, p, button, a, #page label, figcaption, .tabulator-col-title, .key li, .entry *, .points"
 CUT = """(boxes) => [...document.querySelectorAll(boxes)]
   .filter((one) => one.offsetParent && !one.closest(".said, .skip, .prompt"))
   .filter((one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== "inline")
   .map((one) => one.outerHTML.slice(0, 160))"""
+# Choices whose text is wider than they are.
+CLIPPED = """() => [...document.querySelectorAll("select")].filter((one) => one.offsetParent).filter((one) => {
+    const whole = one.cloneNode(false);
+    whole.append(one.selectedOptions[0].cloneNode(true));
+    whole.style.cssText = "max-width: none; width: max-content; position: absolute";
+    one.after(whole);
+    const cut = whole.offsetWidth > one.offsetWidth + 1;
+    whole.remove();
+    return cut;
+  }).map((one) => `${one.id}: ${one.selectedOptions[0].textContent}`)"""
+# Words of a drawing that reach beyond it.
+BEYOND = """() => [...document.querySelectorAll(".drawing svg")].flatMap((svg) => {
+    const box = svg.getBoundingClientRect();
+    return [...svg.querySelectorAll("text")].filter((one) => {
+      const own = one.getBoundingClientRect();
+      return own.width && (own.left < box.left - 1 || own.right > box.right + 1);
+    }).map((one) => one.textContent);
+  })"""
 # Marks, or words, that lie on each other where each method and budget has a line of its own.
 OVER = """() => [...document.querySelectorAll(".drawing svg")].flatMap((svg) =>
   [...svg.querySelectorAll("g[aria-label=text], g[aria-label=dot]")].flatMap((group) => {
@@ -63,6 +81,8 @@ def test_every_size_can_be_looked_at(browser: Any, root: Path, methods: int, tas
         page.wait_for_selector(shown)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
         assert page.evaluate(CUT, BOXES) == [], name
+        assert page.evaluate(CLIPPED) == [], name
+        assert page.evaluate(BEYOND) == [], name
         if name in LINED:
             assert page.locator(".drawing svg g[aria-label=dot] *").count(), name
             assert page.evaluate(OVER) == 0, name
@@ -86,6 +106,7 @@ def test_of_many_methods_one_family_is_in_colour(browser: Any, root: Path) -> No
     wait(page, "document.querySelectorAll('.key button').length === 6")
     assert key.all_inner_texts()[3:] == ["KeyDiff", "Knorm", "LagKV"]
     assert behind.count() == 20
+    assert page.evaluate(CLIPPED) == []
     page.select_option("#family", "all")
     wait(page, "!document.querySelector(\"[aria-label^='behind ']\")")
     assert page.locator("details.many:not([open])").count() == 1  # a long key is folded on a narrow screen

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from echokv.installed import called
 from eval.console.errors import UserError
 from eval.keeping.manifests import digest
 from eval.report import analyses, answers, groups, look, numbers
@@ -125,6 +126,7 @@ def _write(folder: Folder, results: Path, found: list[Group], edit: Edit | None)
         "analyses": measured,
         "problems": problems,
         "looks": {name: one.told for name, one in look.looks(names).items()},
+        "commands": {name: called(name) for name in ("analysis", "compare")},
         "styles": [look.another(place).told for place in range(OTHERS)],
     }
     folder.data("overview", overview)

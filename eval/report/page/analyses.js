@@ -22,7 +22,7 @@
     const groups = [...Map.groupBy(rows.filter((row) => row[value] !== null), (row) => 
       apart.map((name) => (typeof row[name] === "number" ? `${name} ${row[name]}` : row[name])).join(", "))];
     const names = [...new Set(rows.map(series))];
-    const byMethod = words.includes("method") && (!x || words.length === 1);
+    const byMethod = words.includes("method") && (!x || new Set(rows.map((row) => row.method)).size === names.length);
     const look = (row) => (byMethod ? report.look(row.method) : report.style(names.indexOf(series(row))));
     const plain = (value) => String(Number(value.toPrecision(4)));
     const drawn = groups.slice(0, MOST).map(([title, some]) => {
@@ -46,7 +46,7 @@
           ],
         } : {
           ...shared, height: 46 + 19 * new Set(own.map((row) => row.name)).size, marginLeft: 170, marginTop: 6, marginBottom: 36,
-          x: {label: value, grid: true, nice: true}, y: {label: null, domain: [...new Set(own.map((row) => row.name))], tickSize: 0},
+          x: {label: value, grid: true, nice: true, tickFormat: plain}, y: {label: null, domain: [...new Set(own.map((row) => row.name))], tickSize: 0},
           marks: [
             Plot.ruleY(ranged, {y: "name", x1: "low", x2: "high", stroke: "color", strokeWidth: 2}),
             report.dots(own, {y: "name", x: "value"}),
@@ -65,12 +65,12 @@
     const {analyses} = report.ready;
     root.append(el("h1", {}, "Analyses"));
     if (!analyses.length) {
-      root.append(el("p", {class: "hint"}, "None has been made: ", el("code", {}, "python -m eval.analysis table1 model=smollm2 data=synthetic"),
+      root.append(el("p", {class: "hint"}, "None has been made: ", el("code", {}, `${report.ready.commands.analysis} table1 model=smollm2 data=synthetic`),
         " measures the first, then write the report again."));
       return;
     }
     if (!report.ready.tables.length) root.append(el("p", {class: "hint"}, "No answers are stored: only analyses are shown. ", report.ready.problems.join("; ")));
-    const title = (one) => `${one.name}${one.where ? ` \u00b7 ${one.where}` : ""}`;
+    const title = (one) => [one.name, ...one.where.split("/").filter(Boolean)].map((part, place) => (place ? part.replace(`${one.name}-`, "") : part)).join(" \u00b7 ");
     const place = Math.min(Number(state.analysis ?? 0), analyses.length - 1);
     const chosen = analyses[place];
     root.append(el("div", {class: "controls"}, report.choice("analysis", "Analysis",

@@ -193,13 +193,13 @@
         ["low", "95% low"], ["high", "95% high"], ["pairs", "Pairs"]],
       about: `Mean paired difference to ${method} on the same examples, with 95% intervals.`,
       plot: (width) => {
-        const left = Math.min(12 + 6.3 * longest, width / 2);
+        const left = Math.min(16 + 6.9 * longest, width / 2);
         return {
           ...identity, height: 46 + 19 * rows.length, marginLeft: left, marginTop: 6, marginBottom: 36,
-          x: {domain, label: `points more than ${report.methods(table).find(([name]) => name === method)?.[1]}`, grid: true, nice: true, ticks: width < 400 ? 4 : 6, tickFormat: (value) => report.signed(value, Number.isInteger(value) ? 0 : 1) || "0"},
+          x: {domain, inset: 8, label: `points more than ${report.methods(table).find(([name]) => name === method)?.[1]}`, grid: true, nice: true, ticks: width < 400 ? 4 : 6, tickFormat: (value) => report.signed(value, Number.isInteger(value) ? 0 : 1) || "0"},
           y: {axis: null, domain: rows.map((row) => row.label)},
           marks: [
-            Plot.axisY({label: null, tickSize: 0, lineWidth: (left - 10) / 11, textOverflow: "ellipsis-middle"}),
+            Plot.axisY({label: null, tickSize: 0, lineWidth: (left - 12) / 11.5, textOverflow: "ellipsis-middle"}),
             Plot.ruleX([0], {stroke: "currentColor"}),
             Plot.ruleY(rows.filter((row) => row.low !== null), {y: "label", x1: "low", x2: "high", stroke: "color", strokeWidth: 2}),
             report.dots(rows, {y: "label", x: "mean", r: 4.5}),
@@ -219,7 +219,7 @@
       el("div", {class: "controls"}, report.choice("method", "Against", methods.map(([value, title]) => ({value, title})), method,
         (value) => report.go({method: value}, true))),
       el("p", {class: "caption"}, `${table.caption}. Differences on the same examples, at the same budget; bars are 95% bootstrap `,
-        "intervals. One that leaves out 0 here may still be chance among so many: ", el("code", {}, "python -m eval.compare"), " corrects for it."));
+        "intervals. One that leaves out 0 here may still be chance among so many: ", el("code", {}, report.ready.commands.compare), " corrects for it."));
     const place = el("div", {});
     root.append(place);
     const found = await report.load(`${table.id}/differences`);
