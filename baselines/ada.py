@@ -6,12 +6,14 @@ from fractions import Fraction
 from typing import Literal
 
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from echokv import EchoKV
 from echokv.errors import UsageError
 from echokv.prefilling import Prefill
 from echokv.press import Press, Scores
-from echokv.selection import Keep, cut
+from echokv.selection import Keep, cut, stacks
 
 from .pyramidkv import PyramidKV
 from .snapkv import SnapKV
@@ -47,18 +49,16 @@ class Ada(Press):
         return self.alpha if self.alpha is not None else 0.2 if self.granularity == "kv_head" else 0.5
 
     def head_budgets(self, scores: Scores, budget: int, prefill: Prefill) -> Keep:
-        device = scores[0].device
         budgets = self.layer_budgets(budget, prefill)
-        sure = torch.stack([layer.isposinf().sum(dim=1).to(device) for layer in scores]).tolist()
+        kept = [layer for part in stacks(scores) for layer in part.isposinf()]
+        sure = _counts(kept, len(scores[0]))
         if self.rule == "safeguard":
             least = [max(1, int(size * self.part)) if self.part else 0 for size in budgets]
             sure = [[max(n, safe) for n in layer] for safe, layer in zip(least, sure, strict=True)]
-            best = cut(scores, [sure])[0]
-            kept = [best.held(layer) for layer in range(len(scores))]
-        else:
-            kept = [layer.isposinf() for layer in scores]
+            kept = cut(scores, [sure])[0].every_held()
         own = [[size - n for n in layer] for size, layer in zip(budgets, sure, strict=True)]
-        won = _won([layer.masked_fill(mask, -torch.inf) for layer, mask in zip(scores, kept, strict=True)], own)
+        pairs = zip(stacks(scores), stacks(kept), strict=True)
+        won = _won([layer for part, mask in pairs for layer in part.masked_fill(mask, -torch.inf)], own)
         if self.rule != "safeguard":
             exact = self.rule == "exact"
             won = [share(gained, sizes, self.part, exact) for gained, sizes in zip(won, own, strict=True)]
@@ -69,8 +69,14 @@ def _won(scores: Scores, own: list[list[int]]) -> list[list[int]]:
     """How many of its tokens each head has among the best of its layer, which are as many as `own` adds up to."""
     # All heads of a layer as one row: of equal scores the lower head's stays, then the lower index.
     best = cut([layer.reshape(1, -1) for layer in scores], [[[sum(sizes)] for sizes in own]])[0]
-    held = [best.held(layer).view(len(sizes), -1).sum(dim=1) for layer, sizes in enumerate(own)]
-    return torch.stack([counts.to(held[0].device) for counts in held]).tolist()
+    return _counts(best.every_held(), len(own[0]))
+
+
+def _counts(masks: Sequence[Bool[Tensor, "..."]], heads: int) -> list[list[int]]:
+    """How many tokens of each head of each layer are marked; the heads of a layer may be one row."""
+    counts = [part.view(len(part), heads, -1).sum(dim=-1) for part in stacks(masks)]
+    found: list[list[int]] = torch.cat([part.to(counts[0].device) for part in counts]).tolist()
+    return found
 
 
 def share(won: list[int], own: list[int], alpha: float, exact: bool) -> list[int]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from echokv.devices import runs, sent
@@ -58,9 +58,11 @@ class Selection:
 
     def held(self, layer: int) -> Bool[Tensor, "heads L"]:
         """Which tokens each head of a layer keeps."""
-        index = self.indices[layer]
-        marks = torch.zeros(len(index), self.length + 1, dtype=torch.bool, device=index.device)
-        return marks.scatter_(1, index % (self.length + 1), True)[:, : self.length]  # -1 is the column cut off
+        return _marks(self.indices[layer], self.length)
+
+    def every_held(self) -> list[Bool[Tensor, "heads L"]]:
+        """`held` of every layer."""
+        return [held for index in stacks(self.indices) for held in _marks(index, self.length)]
 
     def positions(self) -> list[list[Int[Tensor, " kept"]]]:
         """Per layer and head, the positions kept."""
@@ -82,9 +84,10 @@ def cut(scores: Sequence[Float[Tensor, "heads L"]], keeps: Sequence[Keep]) -> li
     """
     indices: list[list[Tensor]] = [[] for _ in keeps]
     counted = []
-    for first, stacked in _stacks(scores):
-        count = len(stacked)
-        parts = [keep[first : first + count] for keep in keeps]
+    first = 0
+    for stacked in stacks(scores):
+        parts = [keep[first : first + len(stacked)] for keep in keeps]
+        first += len(stacked)
         most = max(max(map(max, part)) for part in parts)
         best = stacked.topk(max(1, most), dim=-1).values
         counted.append([best[..., 0].isnan().sum()])  # to topk, NaN is the largest
@@ -109,10 +112,16 @@ def top_k(scores: Float[Tensor, "heads L"], k: int) -> tuple[Int[Tensor, "heads 
     return made.indices[0], made.ties
 
 
-def _stacks(scores: Sequence[Float[Tensor, "heads L"]]) -> Iterator[tuple[int, Float[Tensor, "layers heads L"]]]:
+def stacks(scores: Sequence[Shaped[Tensor, "heads n"]]) -> Iterator[Shaped[Tensor, "layers heads n"]]:
     """Neighbouring layers that lie on one device, as many at a time as a matrix of logits has room for."""
-    for some in runs(scores, max(1, room(scores[0]) // scores[0].numel())):
-        yield some.start, torch.stack([scores[layer] for layer in some])
+    for some in runs(scores, max(1, room(scores[0]) // max(1, scores[0].numel()))):
+        yield torch.stack([scores[layer] for layer in some])
+
+
+def _marks(indices: Int[Tensor, "*some longest"], length: int) -> Bool[Tensor, "*some L"]:
+    """Which of so many tokens are among the positions."""
+    marks = torch.zeros(*indices.shape[:-1], length + 1, dtype=torch.bool, device=indices.device)
+    return marks.scatter_(-1, indices % (length + 1), True)[..., :length]  # -1 is the column cut off
 
 
 def _cut(
