@@ -7,19 +7,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from echokv.masses import window_attention
+from echokv.masses import spans, window_attention
 from echokv.prefilling import Needs, Prefill
 from echokv.press import Press
 from echokv.scores import pool, protect
 
 
 class Watched(NamedTuple):
-    """The attention of a layer's last queries: mean and variance over them, its entropy, and the variance's sum."""
+    """The attention of layers' last queries: mean and variance over them, its entropy, and the variance's sum."""
 
-    mean: Float[Tensor, "H n"]
-    variance: Float[Tensor, "H n"]
-    entropy: Float[Tensor, ""]
-    restlessness: Float[Tensor, ""]
+    mean: Float[Tensor, "layers H n"]
+    variance: Float[Tensor, "layers H n"]
+    entropy: Float[Tensor, " layers"]
+    restlessness: Float[Tensor, " layers"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,34 +58,35 @@ class CAKE(Press):
         return self.window + 1
 
     def watched(self, prefill: Prefill) -> list[Watched]:
-        """Per layer, what scores and preferences are made of."""
-        return prefill.share((CAKE, self.window), lambda: [self._watch(prefill, i) for i in range(prefill.layers)])
+        """What scores and preferences are made of; each is of some neighbouring layers."""
+        return prefill.share(
+            (CAKE, self.window), lambda: [self._watch(prefill, some) for some in spans(prefill, self.window)]
+        )
 
-    def _watch(self, prefill: Prefill, layer: int) -> Watched:
-        paid = window_attention(prefill, layer, self.window)
-        mean = paid.mean(dim=1)
+    def _watch(self, prefill: Prefill, some: range) -> Watched:
+        paid = window_attention(prefill, some, self.window)
+        mean = paid.mean(dim=2)
         # torch's own variance takes thirty times as long on a CPU.
-        variance = (paid - mean[:, None]).square_().sum(dim=1) / (self.window - 1)
-        return Watched(mean, variance, -(paid * (paid + 1e-10).log()).sum(), variance.sum())
+        variance = (paid - mean[:, :, None]).square_().sum(dim=2) / (self.window - 1)
+        entropy = -(paid + 1e-10).log_().mul_(paid).sum(dim=(1, 2, 3))
+        return Watched(mean, variance, entropy, variance.sum(dim=(1, 2)))
 
     def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
-        scores = []
-        for layer in self.watched(prefill):
-            own = pool(layer.mean + self.gamma * layer.variance, self.kernel, "avg")
-            scores.append(protect(self.by_head(own, prefill), self.window))
-        return scores
+        raw = ((some.mean + self.gamma * some.variance).flatten(0, 1) for some in self.watched(prefill))
+        by_head = (self.by_head(pool(part, self.kernel, "avg"), prefill) for part in raw)
+        return self.by_layer((protect(part, self.window) for part in by_head), prefill)
 
     def layer_budgets(self, budget: int, prefill: Prefill) -> list[int]:
         device = prefill.logits.device
-        shares = torch.stack([self._preference(layer).to(device) for layer in self.watched(prefill)]).cpu()
+        shares = torch.cat([self._preference(some).to(device) for some in self.watched(prefill)]).cpu()
         total, most, layers = (budget - self.window) * prefill.layers, prefill.length - self.window, prefill.layers
         first = 1 if self.total == "cascading" else layers
         sharing = [shares[:n] for n in range(first, layers + 1)]  # the layers so far
         sizes = [allot((some / some.sum() * total).tolist(), total, most, self.total == "exact") for some in sharing]
         return [self.window + min(stage[layer] for stage in sizes if layer < len(stage)) for layer in range(layers)]
 
-    def _preference(self, layer: Watched) -> Float[Tensor, ""]:
-        return layer.entropy ** (1 / self.tau1) * layer.restlessness ** (1 / self.tau2)
+    def _preference(self, some: Watched) -> Float[Tensor, " layers"]:
+        return some.entropy ** (1 / self.tau1) * some.restlessness ** (1 / self.tau2)
 
 
 def allot(shares: list[float], total: int, most: int, exact: bool) -> list[int]:

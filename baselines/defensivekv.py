@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from echokv.masses import window_attention
+from echokv.masses import spans, window_attention
 from echokv.prefilling import Needs, Prefill
 from echokv.scores import pool, protect, ranks
 
@@ -54,34 +54,43 @@ class DefensiveKV(Across):
 
     def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
         assert budget is not None  # `scope` asks for it
-        layers = prefill.share(self, lambda: [self._judge(prefill, layer) for layer in range(prefill.layers)])
-        scores = []
-        for score, rank, reach in layers:
-            sure = rank < reach.clamp(max=budget - self.window)[:, None]
-            scores.append(protect(score.masked_fill(sure, torch.inf), self.window))
+        scores: list[Float[Tensor, "heads L"]] = []
+        for score, rank, reach in prefill.share(self, lambda: self._judged(prefill)):
+            sure = rank < reach.clamp(max=budget - self.window)[..., None]
+            scores.extend(protect(score.masked_fill(sure, torch.inf), self.window))
         return scores
 
-    def _judge(self, prefill: Prefill, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _judged(self, prefill: Prefill) -> list[tuple[Tensor, Tensor, Tensor]]:
         """What no budget changes: each token's score, its rank by mean attention, and how many would be sure."""
-        paid = window_attention(prefill, layer, self.window)
-        by_head = paid.view(self.heads_of(prefill), -1, paid.shape[-1])
-        norms = output_norms(self, prefill, layer)[:, : paid.shape[-1]]
-        score = self.worst(by_head) * norms / norms.sum(dim=0)
-        mean = by_head.mean(dim=1)
+        norms = output_norms(self, prefill)
+        return [
+            self._judge(window_attention(prefill, some, self.window), torch.stack([norms[layer] for layer in some]))
+            for some in spans(prefill, self.window)
+        ]
+
+    def _judge(
+        self, paid: Float[Tensor, "layers H window n"], norms: Float[Tensor, "layers heads L"]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        norms = norms[..., : paid.shape[-1]]
+        by_head = paid.view(*norms.shape[:2], -1, paid.shape[-1])
+        score = self.worst(by_head) * norms / norms.sum(dim=1, keepdim=True)
+        mean = by_head.mean(dim=2)
         return score, ranks(mean), self.reach(mean, paid)
 
-    def worst(self, paid: Float[Tensor, "heads rows n"]) -> Float[Tensor, "heads n"]:
+    def worst(self, paid: Float[Tensor, "layers heads rows n"]) -> Float[Tensor, "layers heads n"]:
         """The most that any row pays to each token, at least their mean."""
-        pooled = pool(paid.flatten(0, 1), self.kernel, "avg").view_as(paid)
-        pooled = pooled * (paid.sum(dim=-1, keepdim=True) / pooled.sum(dim=-1, keepdim=True))
-        most = pooled.amax(dim=1)
+        pooled = pool(paid.flatten(0, 2), self.kernel, "avg").view_as(paid)
+        pooled.mul_(paid.sum(dim=-1, keepdim=True) / pooled.sum(dim=-1, keepdim=True))
+        most = pooled.amax(dim=2)
         return most.clamp(min=most.mean(dim=-1, keepdim=True))
 
-    def reach(self, mean: Float[Tensor, "heads n"], paid: Float[Tensor, "H window n"]) -> Int[Tensor, " heads"]:
+    def reach(
+        self, mean: Float[Tensor, "layers heads n"], paid: Float[Tensor, "layers H window n"]
+    ) -> Int[Tensor, "layers heads"]:
         """How many of its best tokens by mean attention hold less than `covered` of each head's."""
         if self.window_share == "window":
-            share = 1 - paid.sum(dim=-1).mean()
+            share = 1 - paid.sum(dim=-1).mean(dim=(1, 2))
         else:
-            share = paid[..., -self.window :].sum(dim=-1).mean()
+            share = paid[..., -self.window :].sum(dim=-1).mean(dim=(1, 2))
         held = (mean / mean.sum(dim=-1, keepdim=True)).sort(descending=True).values.cumsum(dim=-1)
-        return (held < self.covered - share).sum(dim=-1)
+        return (held < (self.covered - share)[:, None, None]).sum(dim=-1)

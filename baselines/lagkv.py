@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from echokv.masses import joined, spans
 from echokv.prefilling import Prefill
 from echokv.press import Press
 from echokv.scores import accumulator
@@ -35,27 +36,28 @@ class LagKV(Press):
         return self.n_sink + 2 * self.lag  # the sinks, and the longest end that nothing follows
 
     def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
-        pairs = zip(prefill.keys, prefill.values, strict=True)
-        return [self.by_kv_head(self._layer(keys, values), prefill) for keys, values in pairs]
+        return self.by_layer((self._some(prefill, some) for some in spans(prefill)), prefill)
 
-    def _layer(self, keys: Float[Tensor, "G L D"], values: Float[Tensor, "G L D"]) -> Float[Tensor, "G L"]:
-        groups, length, _ = keys.shape
-        dtype = accumulator(keys.dtype)
-        stretches = (length - self.n_sink) // self.lag
+    def _some(self, prefill: Prefill, some: range) -> Float[Tensor, "layers*heads L"]:
+        dtype = accumulator(prefill.keys[0].dtype)
+        stretches = (prefill.length - self.n_sink) // self.lag
         end = self.n_sink + (stretches - 1) * self.lag
-        both = self._surprise(keys.to(dtype), stretches) + self._surprise(values.to(dtype), stretches)
-        scores = both.new_full((groups, length), torch.inf)
+        keys, values = (
+            self._surprise(joined([part[layer] for layer in some]).to(dtype), stretches)
+            for part in (prefill.keys, prefill.values)
+        )
+        both = keys + values
+        scores = both.new_full((len(both), prefill.length), torch.inf)
         # The rank of each token in its stretch: sorting the order of a sort.
         ranks = both.sort(dim=-1, stable=True).indices.sort(dim=-1).indices
-        scores[:, self.n_sink : end] = ranks.view(groups, -1).to(dtype)
-        return scores
+        scores[:, self.n_sink : end] = ranks.flatten(1).to(dtype)
+        return self.by_kv_head(scores, prefill)
 
-    def _surprise(self, part: Float[Tensor, "G L D"], stretches: int) -> Float[Tensor, "G stretches-1 lag"]:
-        groups, _, dim = part.shape
-        cut = part[:, self.n_sink : self.n_sink + stretches * self.lag].reshape(groups, stretches, self.lag, dim)
+    def _surprise(self, part: Float[Tensor, "heads L D"], stretches: int) -> Float[Tensor, "heads stretches-1 lag"]:
+        heads, _, dim = part.shape
+        cut = part[:, self.n_sink : self.n_sink + stretches * self.lag].reshape(heads, stretches, self.lag, dim)
         low, high = (cut[:, 1:].amin(dim=2, keepdim=True), cut[:, 1:].amax(dim=2, keepdim=True))
-        scaled = (cut[:, :-1] - low) / (high - low)
-        scaled = scaled.masked_fill(high == low, 0.0)
+        scaled = (cut[:, :-1] - low).div_(high - low).masked_fill_(high == low, 0.0)
         # torch's own standard deviation takes ten times as long on a CPU.
-        squares = (scaled - scaled.mean(dim=-1, keepdim=True)).square_().sum(dim=-1)
+        squares = scaled.sub_(scaled.mean(dim=-1, keepdim=True)).square_().sum(dim=-1)
         return (squares / (dim - 1)).sqrt().softmax(dim=-1)

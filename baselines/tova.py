@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from echokv.masses import masses
 from echokv.prefilling import Needs, Prefill
 from echokv.press import Press
-from echokv.scores import attention_mass, protect
+from echokv.scores import protect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +28,10 @@ class TOVA(Press):
         return Needs(window=1)
 
     def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
-        last = int(self.protect_last)
-        scores = []
-        for layer, keys in enumerate(prefill.keys):
-            queries = prefill.last_queries(layer, 1)
-            mass = attention_mass(queries, keys, prefill.scaling, precision=self.precision)
-            free = mass.mean(dim=0, keepdim=True)[:, : prefill.length - last]
-            scores.append(self.by_kv_head(protect(free, last).expand(prefill.groups, -1), prefill))
+        last, heads = int(self.protect_last), self.heads_of(prefill)
+        queries = [prefill.last_queries(layer, 1) for layer in range(prefill.layers)]
+        scores: list[Float[Tensor, "heads L"]] = []
+        for mass in masses(prefill, queries, precision=self.precision):
+            free = mass.view(-1, prefill.heads, prefill.length).mean(dim=1)[:, : prefill.length - last]
+            scores.extend(protect(free, last)[:, None].expand(-1, heads, -1))
         return scores

@@ -22,7 +22,7 @@ def masses(
     visible: on the CPU.
     """
     found = []
-    for some in _spans(prefill, queries[0].shape[1]):
+    for some in spans(prefill, queries[0].shape[1]):
         own, keys = (joined([part[layer] for layer in some]) for part in (queries, prefill.keys))
         seen = None if visible is None else sent(visible, keys.device)
         found.append(attention_mass(own, keys, prefill.scaling, seen, precision))
@@ -43,16 +43,21 @@ def window_masses(prefill: Prefill, window: int, precision: Precision) -> list[F
     return prefill.share(("window", window, precision), make)
 
 
-def window_attention(prefill: Prefill, layer: int, window: int) -> Float[Tensor, "H window n"]:
-    """What each of the last `window` queries pays to each of the n tokens before them: probabilities, causal."""
-    keys, queries = prefill.keys[layer], prefill.last_queries(layer, window)
-    by_group = queries.reshape(prefill.groups, -1, queries.shape[-1])
+def window_attention(prefill: Prefill, some: range, window: int) -> Float[Tensor, "layers H window n"]:
+    """What each of the last `window` queries pays to each of the n tokens before them: probabilities, causal.
+
+    some: layers of `spans`.
+    """
+    keys = joined([prefill.keys[layer] for layer in some])
+    queries = joined([prefill.last_queries(layer, window) for layer in some])
+    by_group = queries.reshape(len(keys), -1, queries.shape[-1])
     logits = products(by_group, keys, prefill.scaling, accumulator(keys.dtype))
-    logits = logits.view(prefill.heads, window, prefill.length)
+    logits = logits.view(len(some), prefill.heads, window, prefill.length)
     before = prefill.length - window
     ahead = torch.ones(window, window, dtype=torch.bool, device=keys.device).triu(1)
     logits[..., before:].masked_fill_(ahead, -torch.inf)
-    return logits.softmax(dim=-1)[..., :before]
+    # In place, and without gaps: of matrices as large as these, there are never more than two at a time.
+    return torch.softmax(logits, dim=-1, out=logits)[..., :before].contiguous()
 
 
 def joined(parts: Sequence[Float[Tensor, "heads ..."]]) -> Float[Tensor, "layers*heads ..."]:
@@ -60,8 +65,8 @@ def joined(parts: Sequence[Float[Tensor, "heads ..."]]) -> Float[Tensor, "layers
     return torch.cat(list(parts)) if len(parts) > 1 else parts[0]
 
 
-def _spans(prefill: Prefill, queries: int) -> Iterator[range]:
-    """Layers that are scored together by so many queries a head.
+def spans(prefill: Prefill, queries: int = 0) -> Iterator[range]:
+    """Layers that are worked on together: scored by so many queries a head, or else token by token.
 
     On a GPU each launch costs, and as many layers are joined as there is room for. Elsewhere the copy of their keys
     would cost more than it saves.

@@ -29,15 +29,17 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 
 def products(
-    queries: Float[Tensor, "batch n D"], keys: Float[Tensor, "batch L D"], scaling: float, dtype: torch.dtype
+    queries: Float[Tensor, "batch n D"], keys: Float[Tensor, "batch L D"], scaling: float | None, dtype: torch.dtype
 ) -> Float[Tensor, "batch n L"]:
-    """Scaled products of queries and keys in `dtype`, to which nothing is rounded before.
+    """Products of queries and keys in `dtype`, to which nothing is rounded before, scaled unless that is None.
 
     A GPU multiplies halves exactly and adds up in float32, so that it reads each key once, as it is stored.
     """
     if keys.is_cuda and keys.element_size() == 2 and dtype == torch.float32:
-        return torch.bmm(queries, keys.mT, out_dtype=dtype).mul_(scaling)
-    return torch.bmm(queries.to(dtype) * scaling, keys.to(dtype).mT)
+        found = torch.bmm(queries, keys.mT, out_dtype=dtype)
+        return found if scaling is None else found.mul_(scaling)
+    exact = queries.to(dtype)
+    return torch.bmm(exact if scaling is None else exact * scaling, keys.to(dtype).mT)
 
 
 def attention_mass(

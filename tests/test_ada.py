@@ -180,7 +180,7 @@ def test_two_stages_within_the_heads_shares(granularity: Any, rule: Any) -> None
     assert mine.kept == AdaSnapKV(rule=rule, alpha=0.5, **fields).select(p, 64).kept
     sums = twin.window_score(whole, 8, granularity, "max", 7)
     for layer, (sizes, kept) in enumerate(zip(mine.kept, mine.positions(), strict=True)):
-        norms = output_norms(press, p, layer).tolist()
+        norms = output_norms(press, p)[layer].tolist()
         for head, (size, own) in enumerate(zip(sizes, kept, strict=True)):
             before = sums[layer][head][: LENGTH - 8]
             sure = max(int(0.5 * (size - 8)), 32 - 8 if rule == "safeguard" else 0)

@@ -26,11 +26,11 @@ ROWS = [[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]]
 def test_by_hand() -> None:
     press = DefensiveKV(window=2, kernel=1)
     paid = torch.tensor(ROWS, dtype=torch.float64).view(2, 2, 3)
-    assert press.worst(paid.view(1, 4, 3)).tolist() == [pytest.approx([2 / 3, 0.8, 2 / 3])]
+    assert press.worst(paid.view(1, 1, 4, 3)).tolist() == [[pytest.approx([2 / 3, 0.8, 2 / 3])]]
     assert twin_defensive.worst(ROWS, 1) == pytest.approx([2 / 3, 0.8, 2 / 3])
     # Nothing is paid to the window: the sums .375, .7 and 1 of the sorted means pass .9 at the third.
     press = DefensiveKV(window=2, kernel=1, window_share="window")
-    assert press.reach(paid.view(1, 4, 3).mean(dim=1), paid).tolist() == [2]
+    assert press.reach(paid.view(1, 1, 4, 3).mean(dim=2), paid[None]).tolist() == [[2]]
     assert twin_defensive.sure([0.3, 0.375, 0.325], 0.9, 3) == [1, 2]
     assert twin_defensive.sure([0.3, 0.375, 0.325], 0.9, 1) == [1]  # scores at a budget are compared with the twin's
 

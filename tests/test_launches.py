@@ -1,7 +1,7 @@
 """What a GPU is given in a decode step and in a selection, counted without one, so that what is won stays won.
 
-Counts are of a model of 32 layers, as wide as a test allows. As many layers are scored together as there would be at
-8,192 tokens.
+Counts are of a model of 32 layers, as wide as a test allows. As many layers are worked on together as there would be
+at 8,192 tokens, and values are put through as much of the output projection as of one 4,096 wide.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,21 @@ import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM
 
+from baselines import critical_snapkv
+from baselines.ada import AdaSnapKV
+from baselines.cake import CAKE
+from baselines.critical_ada_snapkv import CriticalAdaSnapKV
+from baselines.critical_snapkv import CriticalSnapKV
+from baselines.dapq import DapQ
+from baselines.defensivekv import DefensiveKV
 from baselines.full import FullKV
 from baselines.h2o import H2O
+from baselines.lagkv import LagKV
 from baselines.laq import LAQ
 from baselines.pyramidkv import PyramidKV
 from baselines.snapkv import SnapKV
 from baselines.streaming_llm import StreamingLLM
+from baselines.tova import TOVA
 from echokv import EchoKV, Needs, Prefill, Selection, Session, prefill, scores
 from echokv.rows import Rows
 from eval.answering.together import choose
@@ -35,6 +44,17 @@ TABLE = {  # Table 3's rows as the preset `paper` has them
     "laq": LAQ(workspace=120, mask="official", **QUERY),
     "echokv": EchoKV(workspace=120, precision="legacy"),
 }
+RIVALS = {  # of which each has operators of its own
+    "cake": CAKE(),
+    "lagkv": LagKV(lag=16),
+    "tova": TOVA(),
+    "ada_snapkv": AdaSnapKV(),
+    "critical_snapkv": CriticalSnapKV(),
+    "critical_ada_snapkv": CriticalAdaSnapKV(rule="safeguard"),
+    "defensivekv": DefensiveKV(),
+    "dapq": DapQ(),
+}
+WIDTH = 64
 
 
 @cache
@@ -42,8 +62,8 @@ def model(layers: int) -> Any:
     """Mistral's heads, between narrow layers."""
     torch.manual_seed(0)
     config = MistralConfig(
-        hidden_size=64, intermediate_size=96, num_hidden_layers=layers, num_attention_heads=32, num_key_value_heads=8,
-        head_dim=128, vocab_size=64, sliding_window=None, max_position_embeddings=4096,
+        hidden_size=WIDTH, intermediate_size=96, num_hidden_layers=layers, num_attention_heads=32,
+        num_key_value_heads=8, head_dim=128, vocab_size=64, sliding_window=None, max_position_embeddings=4096,
     )  # fmt: skip
     return moved(MistralForCausalLM(config).half().eval())
 
@@ -62,6 +82,7 @@ def of_32(patch: pytest.MonkeyPatch, prepare: Callable[[int], Callable[[], Any]]
     """Launches and waits of some work on 32 layers. prepare: makes the work for that many layers, uncounted."""
     with patch.context() as inner, elsewhere():
         inner.setattr(scores, "GPU_LOGITS", scores.GPU_LOGITS * LENGTH // 8192)
+        inner.setattr(critical_snapkv, "room", lambda like: scores.room(like) * WIDTH // 4096)
         work = prepare(32)
         with counted(patch) as count:
             work()
@@ -92,3 +113,28 @@ def test_a_selection_of_18_cells(cuda: list[str], monkeypatch: pytest.MonkeyPatc
     launches, waits = of_32(monkeypatch, selection_of_18)
     assert launches <= 21_108
     assert waits <= 18  # the bar is 100
+
+
+@pytest.mark.parametrize(
+    ("name", "launches", "waits"),
+    [
+        ("cake", 145, 2),
+        ("lagkv", 188, 1),
+        ("tova", 68, 1),
+        ("ada_snapkv", 135, 4),
+        ("critical_snapkv", 1_126, 1),
+        ("critical_ada_snapkv", 1_221, 5),
+        ("defensivekv", 1_254, 4),
+        ("dapq", 2_264, 2),  # most of them the model's own, which the probe runs through
+    ],
+)
+def test_a_selection_of_a_rival(
+    cuda: list[str], monkeypatch: pytest.MonkeyPatch, name: str, launches: int, waits: int
+) -> None:
+    def selection(layers: int) -> Callable[[], Any]:
+        p = opened(layers)
+        return lambda: RIVALS[name].select(p, BUDGETS[-1])
+
+    found = of_32(monkeypatch, selection)
+    assert found[0] <= launches
+    assert found[1] <= waits

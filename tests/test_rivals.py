@@ -139,7 +139,7 @@ def test_cake_stores_what_the_budget_says_where_asked_for_it() -> None:
 def test_cake_that_cascades_gives_nothing_back() -> None:
     p, differ = shared_prefill("layers32", 150), 0
     press, most = CAKE(window=8, total="cascading"), 150 - 8
-    wanted = [float(layer.entropy * layer.restlessness) for layer in press.watched(p)]
+    wanted = [one for some in press.watched(p) for one in (some.entropy * some.restlessness).tolist()]
     for budget in range(20, 140, 3):
         total, held = (budget - 8) * 32, list[int]()
         for n in range(1, 33):

@@ -19,7 +19,7 @@ from eval.answering.together import choose
 from tests.counting import cuda
 from tests.elsewhere import elsewhere
 from tests.policies import as_lists, shared_prefill
-from tests.test_launches import BUDGETS, TABLE, opened
+from tests.test_launches import BUDGETS, RIVALS, TABLE, opened
 
 __all__ = ["cuda"]
 
@@ -63,9 +63,9 @@ def test_a_press_computes_its_attention_once_for_all_budgets(
     assert passes == [32] * p.layers
     looked: list[int] = []
 
-    def watched(prefill: Prefill, layer: int, window: int) -> torch.Tensor:
-        looked.append(layer)
-        return masses.window_attention(prefill, layer, window)
+    def watched(prefill: Prefill, some: range, window: int) -> torch.Tensor:
+        looked.extend(some)
+        return masses.window_attention(prefill, some, window)
 
     for press in (CAKE(), DefensiveKV()):
         looked.clear()
@@ -119,10 +119,10 @@ def test_layers_scored_together_keep_what_each_keeps(
     found = {}
     with elsewhere():
         p = opened(4)
-        for room in (1, 400_000, 1 << 26):  # at 32 queries a head: a layer at a time, two, all
+        for room in (5_000, 400_000, 1 << 26):  # at 32 queries a head, twice: a layer at a time, two, all
             monkeypatch.setattr(scores, "GPU_LOGITS", room)
             passes.clear()
-            choices = choose([(p, press, BUDGETS) for press in TABLE.values()])
+            choices = choose([(p, press, BUDGETS) for press in (TABLE | RIVALS).values()])
             found[passes.count(32)] = [as_lists(one) for choice in choices for one in choice.selections]
-    assert list(found) == [4, 2, 1]
-    assert found[4] == found[2] == found[1]
+    assert list(found) == [8, 4, 2]
+    assert found[8] == found[4] == found[2]
