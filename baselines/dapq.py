@@ -102,6 +102,6 @@ class DapQ(Press):
             queries = queries[:, n - 1 :]
         if self.denominator == "prompt":
             return attention_mass(queries, keys, scaling, precision=self.precision)
-        visible = torch.arange(length + n - queries.shape[1] + 1, length + n + 1)
+        visible = torch.arange(length + n - queries.shape[1] + 1, length + n + 1, device=keys.device)
         every = torch.cat([keys, own], dim=1)
         return attention_mass(queries, every, scaling, visible, self.precision)[:, :length]

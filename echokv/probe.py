@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from echokv.attention import forward
+from echokv.devices import sent
 from echokv.errors import UsageError
 from echokv.linear import quick
 from echokv.prefilling import Prefill
@@ -70,6 +71,6 @@ def probe(prefill: Prefill, ids: Sequence[int], look: Look, seen: int | None = N
         )
     device = prefill.model.device
     positions = torch.arange(start, start + len(ids), device=device)
-    given, observer = torch.tensor([list(ids)], device=device), _Probe(prefill, seen, start, look)
+    given, observer = sent([list(ids)], device), _Probe(prefill, seen, start, look)
     with quick(prefill.model, len(ids)):
         forward(prefill.model, given, positions[None], observer)
