@@ -212,6 +212,8 @@ def _dispersion(summary: pd.DataFrame, said: str, folder: Path, name: str) -> No
     look = by_method(summary)
     for (measure, label), first in zip(_DISPERSED.items(), (0, len(facts)), strict=True):
         for axis, many in zip(axes[first : first + len(facts)], facts, strict=True):
+            if axis is not axes[first]:
+                axis.sharey(axes[first])  # before lines are drawn: what is shared later takes the first one's range
             own = summary[(summary["measure"] == measure) & (summary["facts"] == many)].sort_values("dispersion")
             for place, method in enumerate(methods):
                 part = own[own["method"] == method]
@@ -222,8 +224,6 @@ def _dispersion(summary: pd.DataFrame, said: str, folder: Path, name: str) -> No
             axis.set_xlabel("dispersion of the evidence")
             if single or measure == "score":
                 axis.set_title(f"{many} pieces, {said}", fontsize=9)
-            if axis is not axes[first]:
-                axis.sharey(axes[first])
         axes[first].set_ylabel(label)
         axes[first].set_ylim(bottom=-0.04 * axes[first].get_ylim()[1])  # so that marks at 0 are whole
     above(figure, axes)

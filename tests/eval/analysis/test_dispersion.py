@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from eval.analysis import __main__ as program
-from eval.analysis import dispersion, study
+from eval.analysis import dispersion, figures, study
 from eval.answering import loading
 from eval.console.errors import UserError
 from tests.eval.analyses import analyse, drawn, read
@@ -105,6 +105,26 @@ def test_dispersion_by_number_of_pieces(tiny_settings: list[str], tmp_path: Path
         assert (data["dispersion"], data["facts"]) == (row.dispersion, row.facts)
     for budget in (64, 96):
         drawn(tmp_path, f"dispersion_{budget}")
+
+
+def test_every_panel_shows_its_lines_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Panels of a row share their scale, the highest line in the last of them too."""
+    made: list[Any] = []
+    monkeypatch.setattr(figures, "save", lambda figure, *where: made.append(figure))
+    common = {"method": "snapkv", "budget": 128, "error": 1.0}
+    rows = [
+        {**common, "facts": facts, "dispersion": far, "measure": measure, "mean": height}
+        for facts, height in ((2, 0.0), (4, 1.0), (8, 47.0))
+        for far in (0.0, 1.0)
+        for measure in ("score", "retained")
+    ]
+    figures.dispersion(tmp_path, "dispersion", pd.DataFrame(rows))
+    (figure,) = made
+    limits = [axis.get_ylim() for axis in figure.axes]
+    assert len(limits) == 6
+    assert len(set(limits)) == 1
+    assert limits[0][0] < 0
+    assert limits[0][1] >= 48
 
 
 def test_only_synthetic_evidence_can_be_dispersed() -> None:
