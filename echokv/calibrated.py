@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from jaxtyping import Float, Int, UInt8
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 from echokv.codecs import index_bytes
@@ -48,12 +48,12 @@ class Calibration:
     def read(cls, path: str) -> Calibration:
         """Raises UsageError for a file that cannot be read or has another content."""
         try:
-            found = load_file(path)
+            found = load(Path(path).read_bytes())
             keys, values = ({bits: found[f"{kind}.{bits}"] for bits in (2, 4) if f"{kind}.{bits}" in found}
                             for kind in ("keys", "values"))  # fmt: skip
             made = cls(found["low"], found["high"], keys, values, float(found["share"]))
         except OSError as error:
-            raise UsageError(f"{path}: {error.strerror or error}") from error
+            raise UsageError(f"{path}: {error.strerror}") from error
         except (SafetensorError, KeyError) as error:
             raise UsageError(f"{path} holds no calibration: make it by {called('calibrate')} MODEL") from error
         wanted = {(bits, *one[bits].shape) for one in (keys, values) for bits in one}

@@ -182,10 +182,16 @@ def _power(selected: Selected) -> str:
         ):
             return f"not judged: {title(method)} has several rows ({', '.join(several)}); choose one with --where"
     two = selected.scored[selected.scored["method"].isin(("echokv", "laq"))]
-    if two.empty:
-        return "neither EchoKV nor LAQ was run"
+    if two["method"].nunique() < 2:
+        return "not judged: EchoKV and LAQ were not both run"
     pairs = cells.cells(two.assign(variant=""), selected.tasks, "laq", intervals=False)
-    return str(power_table(claimed_gains(), pairs).to_string(index=False))
+    table = power_table(claimed_gains(), pairs)
+    shown = table[table["n"] > 0]
+    left = len(table) - len(shown)
+    lines = [shown.to_string(index=False)] if len(shown) else []
+    return "\n".join(
+        [*lines, *([f"{left} more are of tasks or budgets that EchoKV and LAQ lack here"] if left else [])]
+    )
 
 
 def _interval(low: float, high: float) -> str:

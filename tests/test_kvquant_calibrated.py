@@ -195,7 +195,8 @@ def refused(codec: KVQuantC) -> str:
 def test_files_that_do_not_fit(make: Make, tmp_path: Path) -> None:
     path = make(MODEL)
     assert f"KVQuantC.share is 0.9, and the ranges of {path} are for 0.99" in refused(KVQuantC(file=path, share=0.9))
-    assert "none: No such file" in refused(KVQuantC(file=str(tmp_path / "none")))
+    for name, told in ("none", "No such file or directory"), ("", "Is a directory"):
+        assert refused(KVQuantC(file=str(tmp_path / name))) == f"{tmp_path / name}: {told}"
     (tmp_path / "text").write_text("no tensors")
     assert "text holds no calibration: make it by python -m eval.calibrate" in refused(
         KVQuantC(file=str(tmp_path / "text"))

@@ -3,7 +3,6 @@
 The first word names an experiment of conf/experiment that has an `analysis` section; the rest is as for run.py.
 """
 
-import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,6 @@ def app(config: DictConfig) -> None:
 
 def run(settings: "Settings") -> None:
     """Run the analysis that the settings describe. Raises UserError where they describe none."""
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries; what fails in the end is told
     from eval.analysis.ablation import ablation  # after Hydra: `--help` must not wait for torch
     from eval.analysis.calibration import calibrate
     from eval.analysis.dispersion import dispersion

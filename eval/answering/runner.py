@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ def run(settings: Settings) -> None:
 
     Raises UserError for the user's mistakes and what the machine lacks; answers stored until then stay.
     """
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries; what fails in the end is told
     print(announce.said(settings), file=sys.stderr, flush=True)
     carry_out(Plan.of(settings))
 

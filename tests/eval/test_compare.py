@@ -68,11 +68,20 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [line[0] for line in lines] == ["SnapKV", "EchoKV"]
     assert float(lines[1][-1]) < 0.001  # Holm
     assert "Table 5 caption" in out
+    assert "no pairs" not in out
+    assert "\n6 more are of tasks or budgets that EchoKV and LAQ lack here" in out
     assert compare.main([*words, "--against", "snapk"]) == 1
     assert "--against 'snapk' was not run; did you mean snapkv" in capsys.readouterr().err
     assert tables.main(["table3", *words, "--against", "snapk"]) == 1
     assert "--against 'snapk' was not run; did you mean snapkv" in capsys.readouterr().err
     assert not (tmp_path / "tables").exists()
+
+
+def test_claims_without_both_methods_are_not_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for method in ("snapkv", "echokv"):
+        write(tmp_path, method, 128, {"trec": [True, False]})
+    assert compare.main(["--results", str(tmp_path), "--model", "smollm2", "--against", "snapkv"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("\n\nnot judged: EchoKV and LAQ were not both run")
 
 
 def test_laq_need_not_be_run_for_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

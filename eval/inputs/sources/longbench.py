@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -58,8 +59,9 @@ def archive(repository: str, revision: str, cache: str | Path | None = None, end
     Raises:
         UserError: the hub cannot be reached or lacks the revision and the cache has no copy.
     """
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import hf_hub_download  # which sets the level of its log
 
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries; what fails in the end is told
     try:
         path = hf_hub_download(
             repository, "data.zip", repo_type="dataset", revision=revision, cache_dir=cache, endpoint=endpoint

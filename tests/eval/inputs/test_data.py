@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -199,6 +200,13 @@ def test_the_hubs_archive(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert of_the_hub("qasper", cache=cache, endpoint=hub) == found  # from the cache
     with pytest.raises(UserError, match=r"cannot get data\.zip .*data=jsonl data\.path="):
         of_the_hub("qasper", cache=tmp_path / "empty", endpoint=hub)
+
+
+def test_what_the_hub_tries_again_is_not_told(hub: str, tmp_path: Path) -> None:
+    """Of a hub out of reach one line is told; its client sets the level of its log when it is imported."""
+    logging.getLogger("huggingface_hub").setLevel(logging.WARNING)
+    of_the_hub("qasper", cache=tmp_path / "cache", endpoint=hub)
+    assert not logging.getLogger("huggingface_hub.utils._http").isEnabledFor(logging.WARNING)
 
 
 def test_the_environments_hub_is_used(hub: str, tmp_path: Path) -> None:
