@@ -59,7 +59,9 @@ NAMES = [
     run("'budget=range(64,128)' are several values: add -m", "budget=range(64,128)"),
     run("write model.name=/models/foo for a folder or hub name", "model=/models/foo"),
     run("write model.name=org/name for a folder or hub name", "model=org/name"),
+    run("write data=jsonl data.path=/data/mine for records of yours", "data=/data/mine"),
     run("no method is chosen; give method=snapkv", "method=[]"),
+    run("methods is 'echokv'; give one mapping a method: method=NAME, methods.NAME.FIELD=VALUE", "methods=echokv"),
     run("methods.echokv names no class: choose the method by method=", "method=snapkv +methods.echokv.windo=3"),
     Mistake(
         "hydra.searchpath=[file://{here}] method=[snapkv,keynorm]",

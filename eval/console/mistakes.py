@@ -102,13 +102,16 @@ def _of_a_sweep(error: BaseException) -> str:
 
 
 def _unknown_choice(path: str) -> str:
-    """path: GROUP/NAME of a YAML that is not there; of a model also GROUP/FOLDER or GROUP/HUB_NAME."""
+    """path: GROUP/NAME of a YAML that is not there; of a model or data also GROUP/FOLDER, of a model GROUP/HUB_NAME."""
     group, _, name = path.rpartition("/")
     if name.startswith("submitit_"):
         return "sweeps over Slurm or local tasks need hydra-submitit-launcher: pip install hydra-submitit-launcher"
     if group.startswith("model/"):
         given = path.removeprefix("model/")
         return f"model={given}: model= names a YAML of conf/model; write model.name={given} for a folder or hub name"
+    if group.startswith("data/"):
+        given = path.removeprefix("data/")
+        return f"data={given}: data= names a YAML of conf/data; write data=jsonl data.path={given} for records of yours"
     return f"unknown {group} '{name}'{nearest(name, (path.stem for path in (CONF / group).glob('*.yaml')))}"
 
 

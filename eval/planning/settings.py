@@ -146,7 +146,8 @@ def settings(config: DictConfig) -> Settings:
 def _typed(config: DictConfig, overrides: Sequence[str], choices: Mapping[str, Any]) -> Settings:
     content: Any = OmegaConf.to_container(config, resolve=True)
     keep_texts(content, overrides, texts(Settings))
-    for fields in (content.get("methods") or {}).values():
+    methods = content.get("methods")
+    for fields in methods.values() if isinstance(methods, dict) else ():
         if isinstance(fields, dict):
             fields.pop("title", None)  # for tables, which read it in the YAML: no field of the class
     if isinstance(chosen := content.get("data"), dict) and isinstance(path := chosen.get("_target_"), str):
