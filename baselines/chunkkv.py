@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from echokv.masses import window_masses
 from echokv.prefilling import Needs, Prefill
 from echokv.press import Press
 from echokv.scores import protect
@@ -38,16 +39,19 @@ class ChunkKV(Press):
 
     def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
         """The negative place of every token in the order in which tokens are taken: no two are equal."""
-        scores = []
-        for mass in self.window_score(prefill, self.window, kernel=1, pooling="none"):
-            free = mass.sum(dim=0)[: prefill.length - self.window]
-            places = self._order(free).sort().indices.to(free.dtype)
-            scores.append(self.by_kv_head(protect(-places[None], self.window).expand(prefill.groups, -1), prefill))
+        before, heads = prefill.length - self.window, self.heads_of(prefill)
+        scores: list[Tensor] = []
+        for mass in window_masses(prefill, self.window, self.precision):
+            free = self.by_head(mass[:, :before], prefill).view(-1, heads, before).sum(dim=1)
+            places = self._order(free).sort(dim=-1).indices.to(free.dtype)
+            scores += protect(-places, self.window)[:, None].expand(-1, heads, -1)
         return scores
 
-    def _order(self, free: Float[Tensor, " n"]) -> Tensor:
+    def _order(self, free: Float[Tensor, "layers n"]) -> Int[Tensor, "layers n"]:
         """Positions as they are taken: chunk by chunk, within a chunk from the first token on."""
-        chunks = torch.arange(len(free), device=free.device) // self.chunk
-        sizes = chunks.bincount()
-        means = torch.zeros(len(sizes), dtype=free.dtype, device=free.device).index_add_(0, chunks, free) / sizes
-        return means[chunks].sort(descending=True, stable=True).indices
+        layers, n = free.shape
+        chunks = torch.arange(n, device=free.device) // self.chunk
+        means = free.new_zeros(layers, -(-n // self.chunk)).index_add_(1, chunks, free)
+        means[:, : n // self.chunk] /= self.chunk
+        means[:, n // self.chunk :] /= n % self.chunk or 1  # the last, where it is shorter
+        return means[:, chunks].sort(dim=-1, descending=True, stable=True).indices

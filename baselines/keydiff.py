@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from echokv.masses import joined, spans
 from echokv.prefilling import Prefill
 from echokv.press import Press
 from echokv.scores import accumulator
@@ -20,10 +21,11 @@ class KeyDiff(Press):
     """
 
     def score(self, prefill: Prefill, budget: int | None = None) -> list[Float[Tensor, "heads L"]]:
-        scores = []
-        for keys in prefill.keys:
-            # Cosines lie close together: in half precision many would be equal.
-            directions = F.normalize(keys.to(accumulator(keys.dtype)), dim=-1)
-            anchor = F.normalize(directions.mean(dim=1, keepdim=True), dim=-1)
-            scores.append(self.by_kv_head(-(directions * anchor).sum(dim=-1), prefill))
-        return scores
+        return self.by_layer((self._some(prefill, some) for some in spans(prefill)), prefill)
+
+    def _some(self, prefill: Prefill, some: range) -> Float[Tensor, "layers*heads L"]:
+        keys = joined([prefill.keys[layer] for layer in some])
+        # Cosines lie close together: in half precision many would be equal.
+        directions = F.normalize(keys.to(accumulator(keys.dtype)), dim=-1)
+        anchor = F.normalize(directions.mean(dim=1, keepdim=True), dim=-1)
+        return self.by_kv_head(-(directions * anchor).sum(dim=-1), prefill)

@@ -15,12 +15,15 @@ from transformers import MistralConfig, MistralForCausalLM
 from baselines import critical_snapkv
 from baselines.ada import AdaSnapKV
 from baselines.cake import CAKE
+from baselines.chunkkv import ChunkKV
 from baselines.critical_ada_snapkv import CriticalAdaSnapKV
 from baselines.critical_snapkv import CriticalSnapKV
 from baselines.dapq import DapQ
 from baselines.defensivekv import DefensiveKV
 from baselines.full import FullKV
 from baselines.h2o import H2O
+from baselines.keydiff import KeyDiff
+from baselines.knorm import Knorm
 from baselines.lagkv import LagKV
 from baselines.laq import LAQ
 from baselines.pyramidkv import PyramidKV
@@ -48,6 +51,9 @@ RIVALS = {  # of which each has operators of its own
     "cake": CAKE(),
     "lagkv": LagKV(lag=16),
     "tova": TOVA(),
+    "knorm": Knorm(),
+    "keydiff": KeyDiff(),
+    "chunkkv": ChunkKV(),
     "ada_snapkv": AdaSnapKV(),
     "critical_snapkv": CriticalSnapKV(),
     "critical_ada_snapkv": CriticalAdaSnapKV(rule="safeguard"),
@@ -121,6 +127,9 @@ def test_a_selection_of_18_cells(cuda: list[str], monkeypatch: pytest.MonkeyPatc
         ("cake", 145, 2),
         ("lagkv", 188, 1),
         ("tova", 68, 1),
+        ("knorm", 52, 1),
+        ("keydiff", 84, 1),
+        ("chunkkv", 140, 1),
         ("ada_snapkv", 135, 4),
         ("critical_snapkv", 1_126, 1),
         ("critical_ada_snapkv", 1_221, 5),

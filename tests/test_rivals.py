@@ -67,7 +67,7 @@ def test_chunks(granularity: str, chunk: int) -> None:
 
 def test_the_last_chunk_is_cut_to_its_first_tokens() -> None:
     assert twin_rivals.chunk_choice([1, 5, 3, 4, 0, 9, 2], chunk=2, count=5) == [0, 2, 3, 4, 5]
-    order = ChunkKV(chunk=2)._order(torch.tensor([1.0, 5, 3, 4, 0, 9, 2]))
+    (order,) = ChunkKV(chunk=2)._order(torch.tensor([[1.0, 5, 3, 4, 0, 9, 2]]))
     assert sorted(order[:5].tolist()) == [0, 2, 3, 4, 5]
 
 
