@@ -11,6 +11,7 @@ from echokv.columns import column_sums, in_one_pass, summed_attention
 from echokv.devices import now
 from echokv.moments import Moments, moments
 from echokv.rotary import angles
+from echokv.shapes import Shape
 from echokv.sliding import Ring
 
 
@@ -35,6 +36,30 @@ class Needs:
         return Needs(max(self.window, other.window), sums, self.moments | other.moments, texts)
 
 
+class Layers(list[Tensor]):
+    """Copies of tensors of one shape, one a layer.
+
+    Of a CPU's they lie in one block: each by itself would lie between what a pass needs for a moment only, and leave
+    holes there that nothing fits into, up to a fifth of the memory.
+    """
+
+    def __init__(self, count: int) -> None:
+        """count: most layers that there may be; what is not used of a block takes no memory."""
+        super().__init__()
+        self._count = count
+        self._block: Tensor | None = None
+
+    def add(self, part: Tensor) -> Tensor:
+        """Copy a layer's tensor, and return the copy."""
+        if part.device.type != "cpu":
+            self.append(part.clone(memory_format=torch.contiguous_format))
+            return self[-1]
+        if self._block is None:
+            self._block = part.new_empty(self._count, *part.shape)
+        self.append(self._block[len(self)].copy_(part))
+        return self[-1]
+
+
 class Capture:
     """Causal attention that keeps each layer's keys, values and whatever `needs` names, of sliding layers a window."""
 
@@ -44,10 +69,8 @@ class Capture:
         self.places: list[int] = []
         self.rings: list[Ring] = []
         self.implementation: str = model.config._attn_implementation
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
-        self.queries: list[Tensor] = []
-        self.sums: list[Tensor] = []
+        layers = len(Shape.of(model.config.to_dict()).places)
+        self.keys, self.values, self.queries, self.sums = (Layers(layers) for _ in range(4))
         self.moments: dict[int, list[Moments]] = {skip: [] for skip in needs.moments}
         self.scaling = 1.0
         self.sums_seconds = self.moments_seconds = 0.0
@@ -56,12 +79,9 @@ class Capture:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         self.scaling = scaling
         self.places.append(len(self.places) + len(self.rings))
-        key, value = key.contiguous(), value.contiguous()
-        self.keys.append(key[0])
-        self.values.append(value[0])
+        key, value = self.keys.add(key[0])[None], self.values.add(value[0])[None]
         length = query.shape[2]
-        # A clone: a view would keep the queries of the whole prompt alive.
-        self.queries.append(query[0, :, max(0, length - self.needs.window) :].clone())
+        self.queries.add(query[0, :, max(0, length - self.needs.window) :])
         if self.moments:
             begun = now(query.device)
             for skip, found in self.moments.items():
@@ -86,7 +106,7 @@ class Capture:
             begun = now(query.device)
             sums = column_sums(query[0], key[0], scaling, normalizers=normalizers)
         self.sums_seconds += now(query.device) - begun
-        self.sums.append(sums)
+        self.sums.add(sums)
         return out
 
     def slide(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int) -> Tensor:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from baselines.full import FullKV
 from baselines.snapkv import SnapKV
-from echokv import Prefill, Press, Session, Stretch, UsageError, advance, decode, prefill
+from echokv import Needs, Prefill, Press, Session, Stretch, UsageError, advance, decode, prefill
+from tests.families import family
 from tests.models import build, prompt
 from tests.policies import shared_prefill
 
@@ -54,3 +55,13 @@ def test_one_token_at_a_time_is_decoding() -> None:
         advance(Stretch(session, 1))
         tokens.append(session.next_token)
     assert tokens == decode(p, kept, 6)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_what_is_kept_of_all_layers_is_one_block_of_its_own(name: str) -> None:
+    """Nothing of the prompt is kept alive beside it, and of layers that slide there is no room in it."""
+    model = build(name) if name == "llama" else family(name)
+    p = prefill(model, torch.tensor(prompt(40)), Needs(window=8, column_sums=True))
+    for parts in (p.keys, p.values, p.queries, p.column_sums()):
+        assert len({part.untyped_storage().data_ptr() for part in parts}) == 1
+        assert parts[0].untyped_storage().nbytes() == sum(part.nbytes for part in parts)
