@@ -11,7 +11,6 @@ from echokv.columns import column_sums, in_one_pass, summed_attention
 from echokv.devices import now
 from echokv.moments import Moments, moments
 from echokv.rotary import angles
-from echokv.shapes import Shape
 from echokv.sliding import Ring
 
 
@@ -63,13 +62,13 @@ class Layers(list[Tensor]):
 class Capture:
     """Causal attention that keeps each layer's keys, values and whatever `needs` names, of sliding layers a window."""
 
-    def __init__(self, needs: Needs, model: Any) -> None:
+    def __init__(self, needs: Needs, model: Any, layers: int) -> None:
+        """layers: how many are not sliding."""
         self.needs = needs
         self.model = model
         self.places: list[int] = []
         self.rings: list[Ring] = []
         self.implementation: str = model.config._attn_implementation
-        layers = len(Shape.of(model.config.to_dict()).places)
         self.keys, self.values, self.queries, self.sums = (Layers(layers) for _ in range(4))
         self.moments: dict[int, list[Moments]] = {skip: [] for skip in needs.moments}
         self.scaling = 1.0

@@ -1,5 +1,7 @@
 """The attention that each token of a prompt receives from all of its queries: H2O's score, of a prefill."""
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -30,7 +32,10 @@ def column_sums(
     if queries.is_cuda and (kernels := scores.triton_kernels()) and kernels.fits(queries):
         summed: Tensor = kernels.column_sums(queries, keys, scaling, normalizers)
         return summed
-    return _in_chunks(queries, keys, None, scaling, chunk)[1]
+    sums = queries.new_zeros(queries.shape[:2], dtype=accumulator(queries.dtype))
+    for heads, seen, weights in _chunks(queries, keys, scaling, chunk):
+        sums[heads, seen] += _summed(weights)
+    return sums
 
 
 def in_one_pass(query: Tensor) -> bool:
@@ -49,43 +54,44 @@ def summed_attention(
     chunk: int | None = None,
 ) -> tuple[Float[Tensor, "1 L H D"], Float[Tensor, "H L"]]:
     """Causal attention, and its `column_sums` from the same probabilities: each is computed once for both."""
-    out, sums = _in_chunks(query[0], key[0], value[0], scaling, chunk)
+    out, sums = torch.empty_like(query[0]), query.new_zeros(query.shape[1:3])
+    for heads, seen, weights in _chunks(query[0], key[0], scaling, chunk):
+        sums[heads, seen] += _summed(weights)
+        pieces, shared, own, last = weights.shape
+        values = value[0, heads.start // shared, seen].expand(pieces, -1, -1)
+        found = torch.bmm(weights.view(pieces, shared * own, last), values).view(pieces, shared, own, -1)
+        out[heads, last - pieces * own : last] = found.transpose(0, 1).flatten(1, 2)
     return out.transpose(0, 1)[None], sums
 
 
-def _in_chunks(
-    queries: Float[Tensor, "H L D"],
-    keys: Float[Tensor, "G L D"],
-    values: Float[Tensor, "G L D"] | None,
-    scaling: float,
-    chunk: int | None,
-) -> tuple[Float[Tensor, "H L D"], Float[Tensor, "H L"]]:
-    """Attention, left empty without values, and column sums."""
-    heads, length, dim = queries.shape
+def _chunks(
+    queries: Float[Tensor, "H L D"], keys: Float[Tensor, "G L D"], scaling: float, chunk: int | None
+) -> Iterator[tuple[slice, slice, Float[Tensor, "pieces heads own seen"]]]:
+    """Heads that share a KV head, the tokens that their next queries see, and what these queries pay to them.
+
+    The queries are those of the last tokens seen, piece by piece. Each yield overwrites the weights of the last one.
+    """
+    heads, length, _ = queries.shape
     groups, dtype = keys.shape[0], accumulator(queries.dtype)
     shared, threads = heads // groups, torch.get_num_threads() if queries.is_cpu else 1
     if chunk is None:  # all threads' within LOGITS, and short beside the prompt: of their own square half is wasted
         chunk = max(1, min(CHUNK, scores.LOGITS // (shared * length) // threads, length // 8 // threads))
     chunk = min(chunk * threads, length)
-    out = queries.new_empty(groups, shared, length, dim)
-    sums = torch.zeros(groups, shared, length, dtype=dtype, device=keys.device)
     # One buffer for all chunks: fresh memory for each would cost as much as the products themselves.
     space = torch.empty(shared * chunk * length, dtype=dtype, device=keys.device)
     for group in range(groups):
-        own, group_keys = queries[group * shared : (group + 1) * shared], keys[group].to(dtype)
+        own, group_keys = slice(group * shared, (group + 1) * shared), keys[group].to(dtype)
         for first in range(0, length, chunk):
             last = min(first + chunk, length)
-            some = own[:, first:last].to(dtype) * scaling
-            weights = _probabilities(some, group_keys[:last], threads, space)
-            pieces, n = weights.shape[0], weights.shape[2]
-            if values is not None:
-                seen = values[group, :last].expand(pieces, last, dim)
-                found = torch.bmm(weights.view(pieces, -1, last), seen).view(pieces, shared, n, dim)
-                out[group, :, first:last].view(shared, pieces, n, dim).copy_(found.transpose(0, 1))
-            rows = weights.view(-1, n, last)
-            summed = weights.new_ones(len(rows), 1, n) @ rows
-            sums[group, :, :last].add_(summed.view(pieces, shared, last).sum(dim=0))
-    return out.view(heads, length, dim), sums.view(heads, length)
+            some = queries[own, first:last].to(dtype) * scaling
+            yield own, slice(last), _probabilities(some, group_keys[:last], threads, space)
+
+
+def _summed(weights: Float[Tensor, "pieces heads own seen"]) -> Float[Tensor, "heads seen"]:
+    """Over all queries, as a product: a sum over rows that lie apart takes longer."""
+    pieces, shared, own, seen = weights.shape
+    rows = weights.view(pieces * shared, own, seen)
+    return (rows.new_ones(len(rows), 1, own) @ rows).view(pieces, shared, seen).sum(dim=0)
 
 
 def _probabilities(

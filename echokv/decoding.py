@@ -1,20 +1,20 @@
 """Decoding on evicted caches: the one path for answers, lookaheads and oracle queries."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from echokv.codecs import Codec
 from echokv.errors import UsageError
 from echokv.linear import quick
 from echokv.prefilling import Prefill
 from echokv.rotary import check_reach
-from echokv.rows import Rows, Step
+from echokv.rows import Record, Rows
 from echokv.selection import Selection
 from echokv.session import Ahead, Made, Session, Stretch
 
 ROOM = 32  # tokens that fit before the buffers double
 
 
-def advance(*stretches: Stretch, record: Callable[[Step], Step] | None = None) -> None:
+def advance(*stretches: Stretch, record: Record | None = None) -> None:
     """Feed tokens to several sessions of one model in one batch, counting `steps` down.
 
     Rows leave the batch when they are over. Sessions in the same state are one row. Every row gets the tokens it would
@@ -83,9 +83,7 @@ def decode(prefill: Prefill, selection: Selection, n: int, cache: Codec | None =
     return decode_rows([Session(prefill, selection, codec=cache)], n)[0]
 
 
-def decode_rows(
-    sessions: Sequence[Session], n: int | Sequence[int], record: Callable[[Step], Step] | None = None
-) -> list[list[int]]:
+def decode_rows(sessions: Sequence[Session], n: int | Sequence[int], record: Record | None = None) -> list[list[int]]:
     """Decode several sessions of one model as one batch; at most n tokens each (or n[i] for session i).
 
     Raises UsageError for a session given twice.

@@ -6,15 +6,12 @@ from functools import cache, partial
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import Tensor
 
 from echokv.devices import now
 from echokv.errors import UsageError
 from echokv.rotary import rope_type
-from echokv.rows import Step
+from echokv.rows import Record, Step, Stepped
 
-Stepped = tuple[Tensor, Tensor]  # what a step returns
-Record = Callable[[Step], Step]
 Wanted = bool | Literal["auto"]
 Made = TypeVar("Made")
 
@@ -39,7 +36,7 @@ def cuda_graph(step: Step, device: torch.device) -> Step:
         warnings.warn(f"a decode step could not be recorded and runs without a CUDA graph: {told}", stacklevel=2)
         return step
 
-    def replay() -> tuple[torch.Tensor, torch.Tensor]:
+    def replay() -> Stepped:
         with torch.cuda.device(device):
             graph.replay()
         return made

@@ -184,7 +184,8 @@ def prefill(
     Raises UsageError for an empty prompt, more than one prompt, a prompt longer than the model's positions,
     a model that is not supported, or activations that overflow.
     """
-    refuse_unsupported(model.config.to_dict())
+    config = model.config.to_dict()
+    refuse_unsupported(config)
     given = prompts(input_ids)
     if len(given) != 1:
         raise UsageError(f"{len(given)} prompts given: a prefill takes one")
@@ -194,7 +195,7 @@ def prefill(
     if not 0 < length <= limit:
         raise UsageError(f"the prompt has {length} tokens; the model takes 1 to {limit}: truncate it")
     ids = ids.to(model.device)
-    capture = Capture(needs or Needs(), model)
+    capture = Capture(needs or Needs(), model, len(Shape.of(config).places))
     with quick(model, length):
         logits = forward(model, ids, torch.arange(length, device=ids.device)[None], capture)
     if not logits.isfinite().all():

@@ -15,7 +15,9 @@ from echokv.scores import accumulator
 from echokv.session import Session
 from echokv.sliding import Rings
 
-Step = Callable[[], tuple[Float[Tensor, "rows V"], Int[Tensor, " rows"]]]
+Stepped = tuple[Float[Tensor, "rows V"], Int[Tensor, " rows"]]  # logits, and the most probable next tokens
+Step = Callable[[], Stepped]
+Record = Callable[[Step], Step]  # makes of a step one that repeats it faster
 
 
 class Rows:
@@ -25,11 +27,11 @@ class Rows:
     once and replayed.
     """
 
-    def __init__(self, sessions: list[Session], room: int, record: Callable[[Step], Step] | None = None) -> None:
+    def __init__(self, sessions: list[Session], room: int, record: Record | None = None) -> None:
         """Open rows for sessions, with room for that many tokens each, doubled when it is used up.
 
         Sessions come back in `sessions`, reordered so that the rows of a cache are neighbours.
-        record: makes of a step one that repeats it faster; steps run as they are without it.
+        record: steps run as they are without it.
         """
         first, device = sessions[0].prefill, sessions[0].prefill.logits.device
         self.model = first.model
@@ -53,7 +55,7 @@ class Rows:
         self.ruled: list[Ruled] = []
         self._changed()
 
-    def step(self) -> tuple[Float[Tensor, "rows V"], Int[Tensor, " rows"]]:
+    def step(self) -> Stepped:
         """Feed every row's pending token; return the logits after it and the most probable next token.
 
         Runs on the device alone: nothing here depends on a value that the host would have to wait for.
@@ -69,7 +71,7 @@ class Rows:
             counter += 1
         return logits, best
 
-    def next(self) -> tuple[Float[Tensor, "rows V"], Int[Tensor, " rows"]]:
+    def next(self) -> Stepped:
         """One step, recorded or not. The first after a change of the rows is run: recording needs a warm device."""
         if self.steps == self.room:
             self._lengthen()

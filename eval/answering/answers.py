@@ -10,7 +10,7 @@ import torch
 
 from echokv import Codec, Prefill, Selection, Session, decode_rows, prefill
 from echokv.further import ask
-from echokv.graphs import Record
+from echokv.rows import Record
 from eval.answering.measure import Meter
 from eval.answering.together import Choice, choose, in_halves
 from eval.inputs.asked import Asked

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from echokv import UsageError, load_tokenizer
-from echokv.graphs import Record, step_recorder
+from echokv.graphs import step_recorder
+from echokv.rows import Record
 from eval.answering.answers import Task, fitting
 from eval.answering.loading import check_model, loaded
 from eval.answering.provenance import provenance

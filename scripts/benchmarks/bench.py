@@ -13,8 +13,9 @@ from hydra.utils import instantiate
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from echokv import Needs, Prefill, Press, Selection, Session, UsageError, decode_rows, embedded, prefill
-from echokv.graphs import Record, step_recorder
+from echokv.graphs import step_recorder
 from echokv.models import DTYPES, device_named
+from echokv.rows import Record
 from eval.answering.answers import Task, answers
 from eval.answering.loading import loaded
 from eval.answering.measure import Meter
