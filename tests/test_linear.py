@@ -13,7 +13,7 @@ from echokv import Session, decode_rows, linear, prefill
 from tests.models import prompt, tiny
 
 decided = linear.torch_is_quick.__wrapped__  # asked anew each time
-ROWS = [(1,), (2,), (1, 1), (4, 1), (1, 5), (19, 1), (2, 33)]
+ROWS = [(1,), (2,), (1, 1), (4, 1), (1, 5), (19, 1), (2, 33), (1, 300)]
 
 
 @pytest.fixture(params=[True, False], ids=["few rows by torch", "few rows in pieces"], autouse=True)
@@ -37,9 +37,10 @@ def test_products_are_those_of_float64(rows: tuple[int, ...], inner: int, featur
     torch.manual_seed(0)
     x, weight, added = torch.randn(*rows, inner), torch.randn(features, inner), torch.randn(features)
     exact = x.double() @ weight.double().T + (added.double() if bias else 0)
-    found = linear.linear(x, weight, added if bias else None)
-    assert found.is_contiguous()
-    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-4)
+    for ordered in (None, linear.ordered(weight)):
+        found = linear.linear(x, weight, added if bias else None, ordered)
+        assert found.is_contiguous()
+        torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-4)
 
 
 def test_views_are_read_as_they_are() -> None:
@@ -124,6 +125,35 @@ def test_layers_are_put_back_after_an_error_and_those_of_others_left_alone() -> 
     assert len(during) > 1
     assert vars(attention.k_proj)["forward"] is theirs
     assert taken(model) == ["model.layers.0.self_attn.k_proj"]
+
+
+@pytest.mark.filterwarnings("ignore:TF32")
+@pytest.mark.parametrize("single", ["llama", "qwen2"], indirect=True)
+def test_weights_held_in_an_order_of_their_own_make_the_same_answers(single: Any) -> None:
+    def tokens() -> list[list[int]]:
+        p = prefill(single, torch.tensor(prompt(80)), SnapKV(window=8).needs)
+        return decode_rows([Session(p, SnapKV(window=8).select(p, budget)) for budget in range(20, 50, 5)], 12)
+
+    expected = tokens()
+    linear.hold(single)
+    held = {name: vars(module)["forward"] for name, module in single.named_modules() if "forward" in vars(module)}
+    assert [name for name, module in single.named_modules() if isinstance(module, torch.nn.Linear)] == list(held)
+    assert all(forward.keywords["ordered"].is_mkldnn for forward in held.values())
+    assert tokens() == expected
+    assert {name: vars(module)["forward"] for name, module in single.named_modules() if name in held} == held
+
+
+def test_large_models_weights_are_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = deepcopy(tiny("llama")).float()
+    size = sum(module.weight.nbytes for module in model.modules() if isinstance(module, torch.nn.Linear))
+    monkeypatch.setattr(linear, "HELD", size - 1)
+    linear.hold(model)
+    assert not taken(model)
+    monkeypatch.setattr(linear, "HELD", size)
+    linear.hold(model.double())
+    assert not taken(model)
+    linear.hold(model.float())
+    assert taken(model)
 
 
 @pytest.mark.parametrize(("maker", "quick"), [("GenuineIntel", True), ("AuthenticAMD", False), ("", False)])

@@ -8,6 +8,7 @@ from typing import Any
 from transformers.utils.logging import disable_progress_bar
 
 from echokv import UsageError, load_model
+from echokv.linear import hold
 from echokv.shapes import Shape
 from eval.console.foreign import blamed
 from eval.planning.plan import Cell
@@ -17,7 +18,7 @@ from eval.planning.settings import Model
 def loaded(model: Model) -> tuple[Any, Any]:
     """The model and its tokenizer. Raises UsageError as `echokv.load_model` does."""
     disable_progress_bar()  # ours is the only one
-    return load_model(
+    found, tokenizer = load_model(
         model.name,
         dtype=model.dtype,
         device=model.device,
@@ -25,6 +26,8 @@ def loaded(model: Model) -> tuple[Any, Any]:
         revision=model.revision,
         device_map=model.device_map,
     )
+    hold(found)
+    return found, tokenizer
 
 
 def check_model(grid: Sequence[Cell], known: Any) -> None:
