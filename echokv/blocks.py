@@ -67,12 +67,12 @@ class Block:
 
     def _fill(self, layer: Units, number: int, row: int, session: Session) -> None:
         keys, values = session.kept(number)
-        for bucket, at, some in layer.runs(row, self.heads):
-            bucket.fill(at, keys[some, : bucket.longest], values[some, : bucket.longest], 0)
+        for bucket, at, some in layer.runs(row):
+            bucket.fill(at, keys[some], values[some])
             if session.fed:
                 fed = (session.tail_keys[number], session.tail_values[number])
                 tail_keys, tail_values = (spread(part, self.heads)[some] for part in fed)
-                bucket.fill(at, tail_keys, tail_values, bucket.longest)
+                bucket.fill_tail(at, tail_keys, tail_values)
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Tensor, mask: Tensor
@@ -80,7 +80,7 @@ class Block:
         dim = query.shape[-1]
         by_unit = query.reshape(self.count * self.heads, -1, dim)
         key, value = (spread(part[:, :, None], self.heads).reshape(-1, dim) for part in (key, value))
-        return self.layers[layer].attend(by_unit, key, value, scaling, column, mask).view(self.count, -1, dim)
+        return self.layers[layer].attend(by_unit, key, value, scaling, column).view(self.count, -1, dim)
 
     def tail(self, row: int, used: int) -> tuple[list[Tensor], list[Tensor]]:
         every = self.heads // self.groups

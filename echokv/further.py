@@ -158,8 +158,8 @@ def _kept(prefill: Prefill, selection: Selection, codec: Codec | None) -> dict[s
     """The fields of a prefill that hold what is kept."""
     index = selection.indices
     if codec is None:
-        both = {"keys": prefill.keys, "values": prefill.values}
-        return {name: [gather(*pair) for pair in zip(part, index, strict=True)] for name, part in both.items()}
+        keys, values = zip(*map(gather, index, prefill.keys, prefill.values), strict=True)
+        return {"keys": keys, "values": values}
     at, kept = positions(prefill, selection), selection.kept
     made = packed(prefill, selection, codec, at)
     held = [part.to(torch.int32) for part in at] if codec.turns else ()

@@ -3,17 +3,17 @@
 torch hands them to MKL, Intel's library, which takes its quickest ways on Intel's own processors alone. On others it
 multiplies a single row on one thread only and reaches a third of an AMD core's speed with the dozen rows of a decode
 step. There a few rows are multiplied with pieces of the weights, side by side, which on an Intel core takes twice as
-long as MKL. Some more rows go to oneDNN, which comes with torch as well, everywhere: quicker by a third if it holds
-the weights a second time in an order of its own (`held`). With those it gains a fifth on a prompt's many rows, too,
-where MKL is not on its own processor; without, it would keep several MB for every length, and they are left to torch.
-The sums are the same to float32's rounding.
+long as MKL. Some more rows go to oneDNN, which comes with torch as well, everywhere: quicker by a third if the weights
+are held a second time in an order of its own (`hold`). A prompt's many rows are left to torch, since oneDNN would make
+code for every length and keep it; but a model whose weights are held has its MLPs take them in pieces of one length,
+where MKL is not on its own processor. The sums are the same to float32's rounding.
 
 The maker of the processor decides, and no measurement: the same machine computes the same bits at any time.
 """
 
 import math
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -26,9 +26,11 @@ from torch import Tensor, nn
 
 FEW = 4  # rows up to which MKL, or pieces, are faster than oneDNN
 MANY = 64  # rows from which on oneDNN gains little with weights in their usual order
+PIECE = 512  # rows of a prompt that go through an MLP at a time: what it makes of them stays in the cores' caches
 PIECES = 16  # at most so many: enough for each core to have some
 HELD = 2**30  # bytes of weights that are held twice at most
-USUAL = 18  # rows that oneDNN's order is made for: one is as quick for 5 rows as for a prompt's
+MLP = {"gate_proj", "up_proj", "down_proj"}  # the layers of one, in transformers' words
+USUAL = 18  # rows that the order is made for: it is as quick for five and for a piece
 
 
 @cache
@@ -53,7 +55,7 @@ def linear(
     """
     features, inner = weight.shape
     rows = x.numel() // inner
-    if FEW < rows <= MANY or (rows > MANY and ordered is not None and not torch_is_quick()):
+    if FEW < rows <= MANY or (rows == PIECE and ordered is not None and not torch_is_quick()):
         given = weight if ordered is None else ordered
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, given, bias, "none", [], "")
         return out
@@ -92,6 +94,8 @@ def quick(model: Any, rows: int) -> Iterator[None]:
 def hold(model: Any) -> None:
     """Hold the weights of a model's linear layers in oneDNN's order as well, for as long as the model lives.
 
+    Its MLPs take a prompt in pieces then, where oneDNN multiplies them.
+
     For a program's own model alone: what is changed in its weights afterwards is not seen. One whose weights take
     more than `HELD`, or that `quick` leaves as it is, stays so.
     """
@@ -101,6 +105,20 @@ def hold(model: Any) -> None:
     for layer in layers:
         own = ordered(layer.weight.detach())
         vars(layer)["forward"] = partial(linear, weight=layer.weight, bias=layer.bias, ordered=own)
+    for module in model.modules() if layers and not torch_is_quick() else []:
+        if dict(module.named_children()).keys() >= MLP and "forward" not in vars(module):
+            vars(module)["forward"] = partial(in_pieces, module.forward)
+
+
+def in_pieces(whole: Callable[[Tensor], Tensor], x: Float[Tensor, "... rows D"]) -> Float[Tensor, "... rows D"]:
+    """What a module that looks at each row by itself makes of them, `PIECE` rows at a time."""
+    if x.shape[-2] <= PIECE:
+        return whole(x)
+    out = torch.empty_like(x)
+    for first in range(0, x.shape[-2], PIECE):
+        some = (..., slice(first, first + PIECE), slice(None))
+        out[some] = whole(x[some])
+    return out
 
 
 def ordered(weight: Float[Tensor, "N K"]) -> Tensor:

@@ -100,8 +100,7 @@ class Session:
     def kept(self, layer: int) -> tuple[Float[Tensor, "heads longest D"], Float[Tensor, "heads longest D"]]:
         """The selected keys and values of a layer, as attention sees them; what lies behind a head's own is finite."""
         if not self.packed:
-            index = self.selection.indices[layer]
-            return gather(self.prefill.keys[layer], index), gather(self.prefill.values[layer], index)
+            return gather(self.selection.indices[layer], self.prefill.keys[layer], self.prefill.values[layer])
         keys, values = self.packed[layer].unpack()
         return padded(keys, self.selection.kept[layer]), padded(values, self.selection.kept[layer])
 

@@ -23,7 +23,7 @@ def packed(prefill: Prefill, selection: Selection, codec: Codec, at: Sequence[In
     made: list[Packed] = []
     codec.check_model(prefill.shape)
     for layer, (index, kept) in enumerate(zip(selection.indices, selection.kept, strict=True)):
-        parts = (at[layer], *(gather(part[layer], index) for part in (prefill.keys, prefill.values)))
+        parts = (at[layer], *gather(index, prefill.keys[layer], prefill.values[layer]))
         places, keys, values = (torch.cat([head[:n] for head, n in zip(part, kept, strict=True)]) for part in parts)
         heads = [head * prefill.groups // len(kept) for head in range(len(kept))]
         turn = partial(angles, prefill.model, prefill.places[layer], like=keys)

@@ -136,11 +136,52 @@ def test_weights_held_in_an_order_of_their_own_make_the_same_answers(single: Any
 
     expected = tokens()
     linear.hold(single)
-    held = {name: vars(module)["forward"] for name, module in single.named_modules() if "forward" in vars(module)}
-    assert [name for name, module in single.named_modules() if isinstance(module, torch.nn.Linear)] == list(held)
-    assert all(forward.keywords["ordered"].is_mkldnn for forward in held.values())
+    held = {name: vars(single.get_submodule(name))["forward"] for name in taken(single)}
+    layers = [name for name, module in single.named_modules() if isinstance(module, torch.nn.Linear)]
+    assert [name for name in held if not name.endswith(".mlp")] == layers
+    assert all(held[name].keywords["ordered"].is_mkldnn for name in layers)
     assert tokens() == expected
-    assert {name: vars(module)["forward"] for name, module in single.named_modules() if name in held} == held
+    assert {name: vars(single.get_submodule(name))["forward"] for name in taken(single)} == held
+
+
+@pytest.mark.parametrize("single", ["llama", "qwen2"], indirect=True)
+def test_a_held_models_mlps_take_a_prompt_in_pieces(
+    single: Any, by_torch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which all but the last have as many rows as oneDNN has code for."""
+    monkeypatch.setattr(linear, "PIECE", 70)
+    monkeypatch.setattr(linear, "MANY", 8)
+    expected = prefill(single, torch.tensor(prompt(200)))
+    linear.hold(single)
+    rows: list[int] = []
+    by_onednn = torch.ops.mkldnn._linear_pointwise
+
+    def noted(x: Any, *given: Any) -> Any:
+        rows.append(x.numel() // x.shape[-1])
+        return by_onednn(x, *given)
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", noted)
+    found = prefill(single, torch.tensor(prompt(200)))
+    assert rows == ([] if by_torch else [70] * 2 * 3 * single.config.num_hidden_layers)
+    for mine, other in zip(
+        [*found.keys, *found.values, found.logits], [*expected.keys, *expected.values, expected.logits], strict=True
+    ):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 70, 71, 200])
+def test_pieces_are_the_whole(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "PIECE", 70)
+    sizes: list[int] = []
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        sizes.append(x.shape[1])
+        return 2 * x
+
+    x = torch.randn(2, rows, 5)
+    assert torch.equal(linear.in_pieces(twice, x), 2 * x)
+    assert sum(sizes) == rows
+    assert max(sizes) <= 70
 
 
 def test_large_models_weights_are_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:

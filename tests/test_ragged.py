@@ -12,6 +12,7 @@ from baselines.full import FullKV
 from baselines.snapkv import SnapKV
 from echokv import Prefill, Selection, Session, Stretch, UsageError, advance, decode, decode_rows
 from echokv.blocks import Block
+from echokv.buckets import alike
 from echokv.selection import cut, top_k
 from tests.models import ARCHITECTURES
 from tests.policies import as_lists, close, shared_prefill, trace
@@ -155,6 +156,23 @@ def test_padding_at_most_doubles_a_cache() -> None:
         kept = sum(sum(selection.kept[number]) for selection in selections)
         stored = sum(bucket.keys.shape[0] * (bucket.keys.shape[1] - 8) for bucket in layer.buckets)
         assert kept <= stored < 2 * kept
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=30), st.integers(0, 60))
+def test_units_of_like_size_are_worked_on_together(kept: list[int], waste: int) -> None:
+    together = alike(kept, waste)
+    assert sorted(unit for units in together for unit in units) == list(range(len(kept)))
+    sizes = [[kept[unit] for unit in units] for units in together]
+    longest = [max(some) for some in sizes]
+    assert longest == sorted(longest, reverse=True)
+    for some, most in zip(sizes, longest, strict=True):
+        assert most <= 2 * min(some)
+        assert sum(most - n for n in some) <= waste
+    for some, most, less in zip(sizes, longest, sizes[1:], strict=False):
+        # The next smaller ones would have been too small, or too many.
+        n = max(less)
+        assert most > 2 * n or sum(most - one for one in some) + (most - n) * less.count(n) > waste
+        assert min(some) > n
 
 
 def test_equal_lengths_are_one_product_in_their_own_order() -> None:
