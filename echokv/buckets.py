@@ -22,12 +22,17 @@ def gather(
 
     Of the -1 of a head that keeps fewer than others some entry is taken.
     """
-    groups, length, dim = keys.shape
-    heads, kept = indices.shape
+    groups, length, _ = keys.shape
+    heads = len(indices)
     offset = torch.arange(heads, device=keys.device) // (heads // groups) * length
-    flat = (sent(indices, keys.device).clamp(min=0) + offset[:, None]).view(-1)
-    taken = (part.view(-1, dim).index_select(0, flat).view(heads, kept, dim) for part in (keys, values))
-    return next(taken), next(taken)
+    places = sent(indices, keys.device).clamp(min=0) + offset[:, None]
+    return entries(keys, places), entries(values, places)
+
+
+def entries(full: Float[Tensor, "G L D"], places: Int[Tensor, "... n"]) -> Float[Tensor, "... n D"]:
+    """Those in some places, counted over all heads."""
+    dim = full.shape[-1]
+    return full.view(-1, dim).index_select(0, places.view(-1)).view(*places.shape, dim)
 
 
 def longer(part: Float[Tensor, "... n D"], room: int) -> Float[Tensor, "... n+room D"]:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from echokv.buckets import longer
+from echokv.buckets import entries, longer
 from echokv.devices import runs, sent
 from echokv.masses import joined
 from echokv.prefilling import Prefill
@@ -92,7 +92,7 @@ def _gathered(prefill: Prefill, rows: Sequence[tuple[int, Session]], found: list
         full = [joined([part[layer] for layer in some]) for part in (prefill.keys, prefill.values)]
         for row, session in rows:
             index = _places(session, some, full[0])
-            taken = [_entries(part, index) for part in full]
+            taken = [entries(part, index) for part in full]
             for place, layer in enumerate(some):
                 found[layer] += _heads(row, session, layer, *(part[place] for part in taken))
 
@@ -109,11 +109,6 @@ def _places(session: Session, some: range, full: Float[Tensor, "layers*G L D"]) 
     heads = len(some) * stacked.shape[1]
     first = torch.arange(heads, device=full.device) // (heads // groups) * length
     return stacked + first.view(len(some), -1, 1)
-
-
-def _entries(full: Tensor, index: Int[Tensor, "layers heads n"]) -> Float[Tensor, "layers heads n D"]:
-    dim = full.shape[-1]
-    return full.view(-1, dim).index_select(0, index.view(-1)).view(*index.shape, dim)
 
 
 def _heads(row: int, session: Session, layer: int, keys: Tensor, values: Tensor) -> list[Unit]:
