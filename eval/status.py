@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -23,11 +24,26 @@ from echokv.installed import called
 from eval.answering.progress import FRESH, Progress, has_answers, progress, seconds_left
 from eval.console.errors import Parser, UserError, command
 from eval.inputs import subsets
+from eval.report import groups
+from eval.tables.collect import Run
+
+
+def standing(results: Path, wanted: Sequence[str] = ()) -> list[Progress]:
+    """How far all runs are, named as in the other commands: runs that make a table together by what tells them apart.
+
+    Raises UserError if there are no answers, or a folder of the store is damaged.
+    """
+    found = groups.find(results, required=False, begun=True)
+    if not found:
+        raise UserError(f"{results} holds no stored answers; name the folder that runs were given by results=")
+    titles = (" ".join(filter(None, [f"{group.data}/{group.model}", group.preset, *group.apart])) for group in found)
+    rows = ({run.folder: run.label for run in sorted(group.runs, key=_order)} for group in found)
+    return progress(dict(zip(titles, rows, strict=True)), wanted)
 
 
 def render(lines: Sequence[Progress]) -> Group:
-    """Tables for a terminal, one a model, methods and budgets that stand alike in one row."""
-    return Group(*(part for name in dict.fromkeys(line.model for line in lines) for part in _table(name, lines)))
+    """Tables for a terminal, methods and budgets that stand alike in one row."""
+    return Group(*(part for title in dict.fromkeys(line.table for line in lines) for part in _table(title, lines)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,11 +65,15 @@ def _print(options: argparse.Namespace) -> None:
     results = results or Path("results")
     wanted = subsets.expand(options.subsets.split(",")) if options.subsets else ()
     if seconds is None:
-        Console().print(render(progress(results, wanted)))
+        Console().print(render(standing(results, wanted)))
     elif not _is_number(seconds) or not float(seconds) > 0:
         raise UserError(f"--watch {seconds}: give the seconds between two looks, more than 0")
     else:
         _watch(results, wanted, float(seconds))
+
+
+def _order(run: Run) -> tuple[Any, ...]:
+    return run.name.order, run.budget or 0
 
 
 def _is_number(word: str) -> bool:
@@ -67,7 +87,7 @@ def _watch(results: Path, wanted: Sequence[str], seconds: float) -> None:
     """Show the tables until nothing is missing; a run that has yet to store its first answer is waited for."""
     with Live(auto_refresh=False) as live:
         while True:
-            lines = progress(results, wanted) if has_answers(results) else []
+            lines = standing(results, wanted) if has_answers(results) else []
             waiting = Text(f"{results} holds no stored answers yet: waiting for the first (Ctrl-C ends)")
             live.update(render(lines) if lines else waiting, refresh=True)
             if lines and not any(line.missing for line in lines):
@@ -75,18 +95,18 @@ def _watch(results: Path, wanted: Sequence[str], seconds: float) -> None:
             time.sleep(seconds)
 
 
-def _table(name: str, lines: Sequence[Progress]) -> Iterator[Table | Text]:
-    lines = [line for line in lines if line.model == name]
+def _table(title: str, lines: Sequence[Progress]) -> Iterator[Table | Text]:
+    lines = [line for line in lines if line.table == title]
     cells = list(dict.fromkeys(line.cell for line in lines))
-    table = Table("subset", "methods and budgets", title=Text(name), title_justify="left")
-    for title in ("done", "running", "missing"):
-        table.add_column(title, justify="right")
+    table = Table("subset", "methods and budgets", title=Text(title), title_justify="left")
+    for heading in ("done", "running", "missing"):
+        table.add_column(heading, justify="right")
     alike: dict[tuple[str, int, int, int], list[str]] = defaultdict(list)
     for line in lines:
         alike[line.subset, line.done, line.running, line.missing].append(line.cell)
     order = list(dict.fromkeys(line.subset for line in lines))
     for (subset, *numbers), group in sorted(alike.items(), key=lambda row: order.index(row[0][0])):
-        who = f"all {len(cells)}" if len(group) == len(cells) > 1 else ", ".join(group)
+        who = f"all {len(cells)}" if len(group) == len(cells) > 1 else "; ".join(group)
         table.add_row(Text(subset), Text(who), *map(str, numbers))
     yield table
     yield Text(_total(lines))

@@ -69,7 +69,7 @@ def test_answers_and_scores_are_those_of_an_unbroken_run(
     assert len(unbroken) == 2 * forked.EXAMPLES * forked.CELLS
     assert answered(folder / name) == unbroken
     assert scores(folder / name, capsys) == scores(folder / "unbroken", capsys)
-    assert not any(line.missing for line in status.progress(folder / name))
+    assert not any(line.missing for line in status.standing(folder / name))
 
 
 def test_the_accidents_did_happen(accidents: tuple[Path, dict[str, Any]]) -> None:

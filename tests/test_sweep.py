@@ -141,7 +141,7 @@ def test_requeued_and_timed_out_tasks_end_in_an_unbroken_runs_results(
         shown = subprocess.run(["scontrol", "show", "job", name], env=slurm, capture_output=True, text=True, check=True)
         assert re.search("Restarts=[1-9]", shown.stdout)
     assert answered(results) == unbroken
-    assert not any(line.missing for line in status.progress(results))
+    assert not any(line.missing for line in status.standing(results))
 
 
 def test_a_cancelled_task_ends_the_waiting_and_stops_no_other(

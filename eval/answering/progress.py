@@ -11,10 +11,9 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
-from eval.console.errors import UserError
 from eval.inputs import subsets
 from eval.inputs.examples import Shard
-from eval.keeping import manifests, reading
+from eval.keeping import reading
 
 FRESH = 600.0  # seconds since its last answer in which a process counts as running
 
@@ -42,11 +41,12 @@ class Plan:
 class Progress:
     """One method and budget on one subset.
 
-    at_work: processes that stored an answer lately and now do this subset. prefill, own: mean seconds of an example's
-    prefill, which all methods share, and of this method's selection and decoding; None without any answer.
+    table: the title of what stands together. at_work: processes that stored an answer lately and now do this subset.
+    prefill, own: mean seconds of an example's prefill, which all methods share, and of this method's selection and
+    decoding; None without any answer.
     """
 
-    model: str  # DATA/MODEL, as in the store
+    table: str
     cell: str
     subset: str
     done: int
@@ -64,18 +64,14 @@ class Progress:
         return max(0, self.expected - self.done)
 
 
-def progress(results: Path, wanted: Sequence[str] = ()) -> list[Progress]:
+def progress(tables: Mapping[str, Mapping[Path, str]], wanted: Sequence[str] = ()) -> list[Progress]:
     """Return what is done of every method and budget on every subset, those in `wanted` included.
 
-    Raises UserError if there are no answers, or a folder of the store is damaged.
+    tables: by the title of each the folders that stand in it, and what a reader calls them.
+
+    Raises UserError if a folder of the store is damaged.
     """
-    models: dict[Path, list[Path]] = defaultdict(list)
-    for manifest in sorted(results.glob("*/*/*/manifest.json")):
-        manifests.identity(manifest.parent)  # refuses a foreign folder
-        models[manifest.parent.parent].append(manifest.parent)
-    if not models:
-        raise UserError(f"{results} holds no stored answers; name the folder that runs were given by results=")
-    return [line for model, folders in models.items() for line in _of_model(model, folders, wanted)]
+    return [line for title, rows in tables.items() for line in _of_table(title, rows, wanted)]
 
 
 def has_answers(results: Path) -> bool:
@@ -84,7 +80,7 @@ def has_answers(results: Path) -> bool:
 
 
 def seconds_left(lines: Sequence[Progress]) -> float | None:
-    """Estimate the seconds that one process needs for what these lines of one model lack; None if nothing is known.
+    """Estimate the seconds that one process needs for what these lines of one table lack; None if nothing is known.
 
     A subset's examples cost what its stored ones cost on average, or those of all subsets if it has none.
     """
@@ -101,22 +97,19 @@ def seconds_left(lines: Sequence[Progress]) -> float | None:
     return total
 
 
-def _of_model(model: Path, folders: Sequence[Path], wanted: Sequence[str]) -> Iterator[Progress]:
-    plans = {folder: _plans(folder) for folder in folders}
-    found = {folder: _found(folder) for folder in folders}
-    done = {folder: {name: counted[0] for name, counted in found[folder].items()} for folder in folders}
-    own = {folder: _largest([done[folder], *(plan.sizes for plan in plans[folder].values())]) for folder in folders}
+def _of_table(title: str, rows: Mapping[Path, str], wanted: Sequence[str]) -> Iterator[Progress]:
+    plans = {folder: _plans(folder) for folder in rows}
+    found = {folder: _found(folder) for folder in rows}
+    done = {folder: {name: counted[0] for name, counted in found[folder].items()} for folder in rows}
+    own = {folder: _largest([done[folder], *(plan.sizes for plan in plans[folder].values())]) for folder in rows}
     asked = _asked(wanted, _largest(own.values()))
-    labels = [folder.name.rpartition("-")[0] for folder in folders]
-    for folder, label in zip(folders, labels, strict=True):
+    for folder, cell in rows.items():
         at_work = _at_work(folder, plans[folder])
-        cell = label if labels.count(label) == 1 else folder.name
         for name in {**asked, **own[folder]}:
             size = max(asked.get(name, 0), own[folder].get(name, 0))
             number, prefill, seconds = found[folder].get(name, (0, None, None))
             running = frozenset(at_work.get(name, ())) if number < size else frozenset()
-            about = f"{model.parent.name}/{model.name}", cell.replace("-", " "), name
-            yield Progress(*about, number, size, running, prefill, seconds)
+            yield Progress(title, cell, name, number, size, running, prefill, seconds)
 
 
 def _plans(folder: Path) -> dict[str, Plan]:
@@ -141,7 +134,7 @@ def _found(folder: Path) -> dict[str, Counted]:
 
 
 def _asked(wanted: Sequence[str], known: Mapping[str, int]) -> dict[str, int]:
-    """How many examples the subsets named by hand have: the official number, or what a run of the model set out for.
+    """How many examples the subsets named by hand have: the official number, or what a run of the table set out for.
 
     A synthetic task that no run has begun is taken to have as many as the largest subset known.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,12 @@ class Group:
         return "-".join(filter(None, [self.data, self.model, _safe(self.preset), differing]))
 
 
-def find(results: Path, required: bool = True, where: Mapping[str, str] | None = None) -> list[Group]:
+def find(
+    results: Path, required: bool = True, where: Mapping[str, str] | None = None, begun: bool = False
+) -> list[Group]:
     """Return the groups of all runs that have an answer, by data, model and preset.
 
+    begun: those without any as well, which no preset is known of: it is "".
     where: only runs with these settings, as `eval.tables.collect.find`; of several models those that have such runs.
 
     Raises:
@@ -70,6 +74,7 @@ def find(results: Path, required: bool = True, where: Mapping[str, str] | None =
         except UserError:
             if not where or len(models) == 1:
                 raise
+    found = [group for group in found if group.preset or begun]
     if required and not found:
         raise UserError(f"no answers in {results}: run {called()} first, or name another folder with --results")
     return found
@@ -90,7 +95,7 @@ def _of_model(results: Path, data: str, model: str, where: Mapping[str, str] | N
     together: dict[str, dict[str, list[Run]]] = {}
     for run in collect.find(results, data, model, where):
         alike = digest(_shared(run))
-        for preset in _presets(run):
+        for preset in _presets(run) or [""]:
             together.setdefault(preset, {}).setdefault(alike, []).append(run)
     for preset, siblings in sorted(together.items()):
         settings = _settings({alike: _shared(runs[0]) for alike, runs in siblings.items()})
@@ -134,5 +139,12 @@ def _safe(text: str) -> str:
 
 
 def _presets(run: Run) -> Sequence[str]:
-    rows = (row for name in reading.stored_subsets(run.folder) for row in reading.stored(run.folder, name).values())
-    return sorted({str(row.get("preset")) for row in rows})
+    files = {name: reading.parts(run.folder, name) for name in reading.stored_subsets(run.folder)}
+    named = (_named(run.folder, name, tuple(path.stat().st_size for path in own)) for name, own in files.items())
+    return sorted(set().union(*named))
+
+
+@cache
+def _named(folder: Path, subset: str, sizes: tuple[int, ...]) -> set[str]:
+    """The presets that answers were made under; `sizes` of the files tell whether anything was added."""
+    return {str(answer.get("preset")) for answer in reading.stored(folder, subset).values()}
