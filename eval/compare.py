@@ -23,7 +23,7 @@ from eval.scoring import statistics
 from eval.tables import cells, gates, paper
 from eval.tables.build import describe, model_name
 from eval.tables.naming import Name, title
-from eval.tables.options import Selected, check_against, options, select, setting, taken
+from eval.tables.options import Selected, check_against, narrowed, options, select, setting, taken
 
 POWER, ALPHA = 0.8, 0.05
 OPTIONS = ("results", "model", "data", "preset", "subset", "where", "edit", "against")
@@ -128,13 +128,7 @@ def _print(chosen: argparse.Namespace) -> None:
     if left := taken(chosen, OPTIONS):
         raise UserError(f"{left[0].partition('=')[0]!r} is no setting of this command{nearest(left[0], OPTIONS)}")
     asked = {"data": chosen.data, "model": chosen.model, "preset": chosen.preset}
-    some = [
-        group
-        for group in groups.find(chosen.results, where=dict(map(setting, chosen.where)))
-        if all(value in (None, getattr(group, name)) for name, value in asked.items())
-    ]
-    if not some:
-        raise UserError(f"no such answers in {chosen.results}: check --data, --model, --preset and --where")
+    some = narrowed(groups.find(chosen.results, where=dict(map(setting, chosen.where))), asked, chosen.results)
     for group in some:
         try:
             print(_report(argparse.Namespace(**{**vars(chosen), "preset": group.preset}), group))

@@ -29,7 +29,7 @@ from eval.report.shading import key, shaded
 from eval.tables import collect, layout
 from eval.tables.build import TABLES, build
 from eval.tables.collect import Run
-from eval.tables.options import setting
+from eval.tables.options import narrowed, setting
 
 
 def table_of(made: layout.Table, columns: Sequence[int]) -> Table:
@@ -110,26 +110,20 @@ def example(chosen: argparse.Namespace, console: Console) -> None:
 
 def _found(chosen: argparse.Namespace) -> tuple[Run, str, dict[str, Any], dict[str, Any]]:
     """The run, subset, stored selection and answer that the options name."""
-    runs = [run for run in _runs(chosen) if chosen.method in (run.method, str(run.name))]
-    if chosen.budget is not None:
-        runs = [run for run in runs if run.budget in (None, chosen.budget)]
-    kept = [
-        (run, subset, row)
-        for run in runs
-        for subset in chosen.subset or reading.stored_subsets(selections.folder(run.folder))
-        for row in selections.rows(run.folder, subset).values()
-    ]
-    if not kept:
-        what = f"{chosen.method} {chosen.budget or ''}".strip()
-        raise UserError(f"no kept tokens of {what} are stored: run it again with record.selections=true")
-    known = sorted({str(row["_id"]) for _, _, row in kept})
-    fitting = {name for name in known if name == chosen.example} or {
-        name for name in known if name.startswith(chosen.example)
-    }
+    wanted = subsets.expand(chosen.subset) if chosen.subset else None
+    stored = [(run, name) for run in _of_method(chosen) for name in wanted or reading.stored_subsets(run.folder)]
+    known = {_id for run, subset in stored for _id in reading.stored(run.folder, subset)}
+    fitting = {chosen.example} & known or {_id for _id in known if _id.startswith(chosen.example)}
+    if not fitting:
+        who = f"{chosen.method} has no answer to {chosen.example!r}"
+        raise UserError(f"{who}{nearest(chosen.example, known, most=3)}")
+    kept = [(run, subset, row) for run, subset in stored for row in selections.rows(run.folder, subset).values()]
     hits = [(run, subset, row) for run, subset, row in kept if row["_id"] in fitting]
     if not hits:
-        such = f"{len(known)} examples have some, such as {', '.join(known[:3])}"
-        raise UserError(f"no kept tokens of {chosen.example!r} by {chosen.method}: {such}")
+        some = sorted({row["_id"] for _, _, row in kept})
+        such = f"; {len(some)} examples have some, such as {', '.join(some[:3])}" if some else ""
+        what = f"no kept tokens of {chosen.example!r} by {chosen.method} are stored"
+        raise UserError(f"{what}: run it again with record.selections=true{such}")
     if len(hits) > 1:
         names = ", ".join(f"{run.folder.name} {row['_id']}" for run, _, row in hits[:4])
         raise UserError(
@@ -143,16 +137,34 @@ def _found(chosen: argparse.Namespace) -> tuple[Run, str, dict[str, Any], dict[s
     return run, subset, row, answer
 
 
+def _of_method(chosen: argparse.Namespace) -> list[Run]:
+    """Those of the method and the budget asked for; a method without a budget has any."""
+    runs = _runs(chosen)
+    known = {str(run.name) if " " in chosen.method else run.method for run in runs}
+    runs = [run for run in runs if chosen.method in (run.method, str(run.name))]
+    if not runs:
+        raise UserError(f"--method {chosen.method!r} was not run{nearest(chosen.method, known)}")
+    budgets = sorted({run.budget for run in runs if run.budget is not None})
+    if chosen.budget is not None and budgets and chosen.budget not in budgets:
+        raise UserError(f"--budget {chosen.budget}: {chosen.method} was run at {', '.join(map(str, budgets))}")
+    return [run for run in runs if None in (chosen.budget, run.budget) or run.budget == chosen.budget]
+
+
 def _runs(chosen: argparse.Namespace) -> list[Run]:
     """Runs of the data and model asked for, of all where neither is."""
     where = dict(setting(text) for text in chosen.where)
     folders = sorted({path.parent.parent for path in chosen.results.glob("*/*/*/manifest.json")})
-    folders = [path for path in folders if chosen.data in (None, path.parent.name)]
-    folders = [path for path in folders if chosen.model in (None, path.name)]
     if not folders:
-        raise UserError(f"no such answers in {chosen.results}: run {called()} first, or check --data and --model")
+        raise UserError(f"no answers in {chosen.results}: run {called()} first, or name another folder with --results")
+    asked = {"data": chosen.data, "model": chosen.model}
+    folders = narrowed(folders, asked, chosen.results, _part)
     parts = [collect.find(chosen.results, path.parent.name, path.name, where) for path in folders]
     return [run for part in parts for run in collect.named(part)]
+
+
+def _part(folder: Path, name: str) -> str:
+    """What a folder of runs is of: data or model."""
+    return (folder.parent if name == "data" else folder).name
 
 
 def _step(steps: Sequence[Step], chosen: argparse.Namespace) -> Step:
@@ -172,19 +184,13 @@ def tables_of(chosen: argparse.Namespace, console: Console) -> None:
     Raises:
         UserError: no answers, or answers that make no table.
     """
-    shown = 0
-    for group in groups.find(chosen.results):
-        asked = {"data": chosen.data, "model": chosen.model, "preset": chosen.preset}
-        if any(value not in (None, getattr(group, name)) for name, value in asked.items()):
-            continue
+    asked = {"data": chosen.data, "model": chosen.model, "preset": chosen.preset}
+    for group in narrowed(groups.find(chosen.results), asked, chosen.results):
         selected = groups.select(group, chosen.results, None)
         errors = not chosen.no_errors  # nothing that takes resampling is printed
         made, _ = build("table3", TABLES["table3"], selected, "", errors, group.apart, intervals=False)
         name = f"{group.data} {group.model} {group.preset}"
         print_table(replace(made, name=name), console)
-        shown += 1
-    if not shown:
-        raise UserError(f"no such answers in {chosen.results}: check --data, --model and --preset")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,10 +2,14 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import NoReturn
+
+_CHOICE = re.compile(r"argument (\S+): invalid choice: (['\"])(.*)\2 \(choose from (.*)\)", re.DOTALL)
+_LISTED = r"[^\s',]+"  # with quotation marks around each, as Python's editions have it, or without
 
 
 class UserError(Exception):
@@ -30,6 +34,8 @@ class Parser(argparse.ArgumentParser):
             message = f"unknown option {word.split('=')[0]}{nearest(word.split('=')[0], known)}"
         elif unknown:
             message = f"{words} is one word too many"
+        elif wrong := _CHOICE.fullmatch(message):
+            message = f"unknown {wrong[1]} {wrong[3]!r}{nearest(wrong[3], re.findall(_LISTED, wrong[4]))}"
         raise UserError(f"{message} (see {self.prog} --help)")
 
 
@@ -58,8 +64,13 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """Return '; did you mean a, b?' for the closest of `choices`, or the whole list if none is close."""
+def nearest(word: str, choices: Iterable[str], most: int | None = None) -> str:
+    """Return '; did you mean a, b?' for the closest of `choices`, or the whole list if none is close.
+
+    most: of a list, name no more than so many, and say how many there are besides.
+    """
     known = sorted(choices)
-    close = get_close_matches(word, known, n=3, cutoff=0.5)
-    return f"; did you mean {', '.join(close)}?" if close else f"; known: {', '.join(known)}"
+    if close := get_close_matches(word, known, n=3, cutoff=0.5):
+        return f"; did you mean {', '.join(close)}?"
+    more = f" and {len(known) - most} more" if most is not None and len(known) > most else ""
+    return f"; known: {', '.join(known[:most])}{more}" if known else ""

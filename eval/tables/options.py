@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 import pandas as pd
 
@@ -18,6 +18,8 @@ from eval.tables.collect import Answers, Run
 from eval.tables.naming import Name
 from eval.tables.presets import edit_of
 
+T = TypeVar("T")
+Of = Callable[[T, str], str]
 RESULTS = Path("results")
 AGAINST = "laq"  # what methods are compared with unless --against says otherwise
 
@@ -100,6 +102,23 @@ def check_against(against: str, rows: Iterable[Name], default: bool = True) -> N
     if variants := [f"'{name}'" for name in known if name.method == against]:
         raise UserError(f"--against {against!r} was run with several settings: choose one, {' or '.join(variants)}")
     raise UserError(f"--against {against!r} was not run{nearest(against, map(str, known))}")
+
+
+def narrowed(some: Iterable[T], asked: Mapping[str, str | None], results: Path, of: Of[T] = getattr) -> list[T]:
+    """Those of some groups of answers that have the values asked for by the names of options; None asks for any.
+
+    of: a group's value of such a name.
+
+    Raises:
+        UserError: none of those that are left has a value.
+    """
+    left = list(some)
+    for name, value in asked.items():
+        known = {of(one, name) for one in left}
+        if value is not None and value not in known:
+            raise UserError(f"--{name} {value!r}: no such answers in {results}{nearest(value, known)}")
+        left = [one for one in left if value in (None, of(one, name))]
+    return left
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -44,7 +44,6 @@ def test_tables(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "longbench smollm2 paper" in text
     assert "80.00 ±13.33" in text
     assert "±" not in told(["--no-errors"], results, capsys)
-    assert "check --data" in told(["--data", "jsonl"], results, capsys, 1)
 
 
 @pytest.mark.parametrize("width", [20, 80, 300])
@@ -111,7 +110,24 @@ def test_example(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing", "--budget", "128"], "2 examples have some, such as hotpotqa-1, hotpotqa-2"),
+        (["--data", "jsonl"], "--data 'jsonl': no such answers in"),
+        (["--data", "jsonl"], "; known: longbench\n"),
+        (["--model", "smolm2"], "did you mean smollm2?"),
+        (["--preset", "papr"], "did you mean paper?"),
+        (
+            ["nothing", "--budget", "128"],
+            "no answer to 'nothing'; known: hotpotqa-0, hotpotqa-1, hotpotqa-2 and 7 more\n",
+        ),
+        (["hotpota-1", "--budget", "128"], "echokv has no answer to 'hotpota-1'; did you mean hotpotqa-1, "),
+        (["hotpotqa-5", "--budget", "128"], "2 examples have some, such as hotpotqa-1, hotpotqa-2"),
+        (["hotpotqa-1", "--subset", "hotpotqua"], "unknown subset 'hotpotqua'; did you mean hotpotqa"),
+        (["hotpotqa-1", "--subset", "trec"], "echokv has no answer to 'hotpotqa-1'\n"),
+        (["hotpotqa-1", "--data", "longbnch"], "did you mean longbench?"),
+        (["hotpotqa-1", "--model", "smolm2"], "did you mean smollm2?"),
+        (["hotpotqa-1", "--method", "ekokv"], "--method 'ekokv' was not run; did you mean echokv?"),
+        (["hotpotqa-1", "--method", "xyz"], "--method 'xyz' was not run; known: echokv, full\n"),
+        (["hotpotqa-1", "--method", "echokv step=4"], "--method 'echokv step=4' was not run; did you mean echokv?"),
+        (["hotpotqa-1", "--budget", "129"], "--budget 129: echokv was run at 128, 256"),
         (["hotpotqa-1"], "2 fit"),
         (["hotpotqa", "--budget", "128"], "2 fit"),
         (["hotpotqa-1", "--method", "full"], "record.selections=true"),
@@ -124,6 +140,11 @@ def test_wrong_input(arguments: list[str], said: str, results: Path, capsys: pyt
     text = told(arguments, results, capsys, 1)
     assert said in text
     assert text.count("\n") == 1
+
+
+def test_no_answers_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"no answers in {tmp_path}: run " in told(["hotpotqa-1"], tmp_path, capsys, 1)
+    assert f"no answers in {tmp_path}: run " in told([], tmp_path, capsys, 1)
 
 
 def test_shading_and_folding() -> None:

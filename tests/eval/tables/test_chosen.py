@@ -85,8 +85,13 @@ def test_compare_takes_each_table_at_hand_and_narrows(tmp_path: Path, capsys: py
     assert out.count("Each method minus SnapKV") == 1
     assert compare.main([results, "foo=1"]) == 1
     assert "'foo' is no setting of this command; " in capsys.readouterr().err
-    assert compare.main([results, "data=hub"]) == 1
-    assert "no such answers" in capsys.readouterr().err
+    for word, said in (("data=hub", "known: jsonl, longbench, synthetic"), ("model=smolm2", "did you mean smollm2?")):
+        assert compare.main([results, word]) == 1
+        told = capsys.readouterr().err
+        assert "no such answers" in told
+        assert said in told
+    assert compare.main([results, "data=jsonl", "model=other"]) == 1
+    assert "--model 'other': no such answers" in capsys.readouterr().err, "there are, but not of this data"
 
 
 def test_make_hands_each_setting_to_those_who_take_it() -> None:
