@@ -21,12 +21,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]  # where nothing is installed
 
 from gpu_checks.bench import Bench  # noqa: E402
-from gpu_checks.costs import prefills, projected, steps  # noqa: E402
+from gpu_checks.costs import machine, prefills, projected, steps  # noqa: E402
 from gpu_checks.figures import Figure, page  # noqa: E402
-from gpu_checks.right import kept, kernels, rows  # noqa: E402
+from gpu_checks.right import attention, kept, kernels, rows  # noqa: E402
 
 LIMIT = 540.0  # seconds after which no further part is begun
-PARTS = (kernels, kept, prefills, rows, steps, projected)  # costs of one serve the next
+PARTS = (machine, kernels, attention, kept, prefills, rows, steps, projected)  # costs of one serve the next
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -90,6 +90,18 @@ def _note(count: Count, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
         count.host[name] += 1
 
 
+def _flash(
+    query: Tensor, key: Tensor, value: Tensor, dropout: float, causal: bool = False, *, scale: float
+) -> tuple[Tensor, Tensor]:
+    """What torch's flash attention hands out, grouped heads included: attention and each query's log-sum-exp."""
+    assert dropout == 0
+    key, value = (part.repeat_interleave(query.shape[1] // key.shape[1], 1).float() for part in (key, value))
+    logits = query.float() @ key.mT * scale
+    if causal:
+        logits.masked_fill_(torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
+    return (logits.softmax(-1) @ value).to(query.dtype), logits.logsumexp(-1)
+
+
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let tensors elsewhere say that they lie on CUDA, with flash attention and without Triton.
@@ -99,6 +111,10 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     run, taken = device._run, []
 
     def emulated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if func.name() == "aten::_scaled_dot_product_flash_attention":
+            made = map(Elsewhere, _flash(*(part.here for part in args[:3]), *args[3:], **kwargs))
+            none = Elsewhere(torch.empty(0))
+            return *made, none, none, 0, 0, none, none, none
         if func.name() != "aten::bmm.dtype":
             return run(func, args, kwargs)
         one, other, dtype = args  # what cuBLAS does: halves are multiplied exactly and added up in float32

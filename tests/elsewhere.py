@@ -81,12 +81,14 @@ class _Operations(TorchDispatchMode):
 
 
 class _Literals(TorchFunctionMode):
-    """torch.tensor(...), which no dispatcher sees whole."""
+    """torch.tensor(...) and new_tensor(...), which no dispatcher sees whole."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.tensor and torch.device(kwargs.get("device") or "cpu").type == DEVICE:
             return Elsewhere(torch.tensor(*args, **{**kwargs, "device": "cpu"}))
+        if func is Tensor.new_tensor and isinstance(args[0], Elsewhere):
+            return Elsewhere(args[0].here.new_tensor(*args[1:], **kwargs))
         return func(*args, **kwargs)
 
 

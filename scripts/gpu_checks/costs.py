@@ -7,8 +7,8 @@ from functools import partial
 
 import torch
 
-from echokv import Needs, Session
-from echokv.causal import kernel
+from echokv import Needs, Prefill, Selection, Session
+from echokv.causal import causal_attention, kernel
 from echokv.graphs import cuda_graph
 from echokv.rows import Rows
 
@@ -20,15 +20,31 @@ from .figures import Figure
 EXAMPLES, MEAN, STEPS = 3_750, 10_600, 380_000
 
 
+def machine(bench: Bench) -> Iterator[Figure]:
+    """Its limits: all shares are of these."""
+    there = torch.empty(bench.copied, dtype=torch.uint8, device=bench.device)
+    copy = torch.empty_like(there)
+    bench.rate = 2 * there.numel() / bench.took(lambda: copy.copy_(there))
+    yield Figure("a plain copy, TB/s read and written", bench.rate / 1e12)
+    size = bench.square
+    square = torch.randn(size, size, dtype=bench.dtypes[0], device=bench.device)
+    yield Figure("a product of matrices, TFLOP/s", 2 * size**3 / bench.took(lambda: square @ square) / 1e12)
+
+
 def prefills(bench: Bench) -> Iterator[Figure]:
     yield Figure("kernel of the prefill's attention", kernel(bench.model))
+    shape = (1, bench.model.config.num_attention_heads, bench.lengths[0], bench.model.config.head_dim)
+    query = torch.randn(shape, dtype=bench.dtypes[0], device=bench.device)
+    key = query[:, : bench.model.config.num_key_value_heads].clone()
+    names = bench.launched(lambda: causal_attention(query, key, key, 0.1))
+    yield Figure("the longest that it launches", max(names, default=(0, "nothing"))[1][:60])
     for length in bench.lengths:
         if not bench.dry:
             torch.cuda.reset_peak_memory_stats()
-        taken = bench.seconds[f"prefill {length}"] = bench.took(lambda n=length: bench.prefill(n), 2)  # type: ignore[misc]
+        taken = bench.seconds[f"prefill {length}"] = bench.took(partial(bench.prefill, length), 2)
         yield Figure(f"prefill of {length} tokens, s", taken)
         yield bench.cost(f"its peak memory, GB ({length} tokens)", bench.peak(), 24.0)
-        sums = bench.took(lambda n=length: bench.prefill(n, Needs(column_sums=True)), 1) - taken  # type: ignore[misc]
+        sums = bench.took(partial(bench.prefill, length, Needs(column_sums=True)), 1) - taken
         yield bench.cost(f"column sums / prefill ({length} tokens)", sums / taken, 0.3)
     known, fresh = bench.lengths[0], []
     for length in range(known + 1, known + 5):
@@ -43,27 +59,46 @@ def prefills(bench: Bench) -> Iterator[Figure]:
 def steps(bench: Bench) -> Iterator[Figure]:
     for length in bench.lengths:
         filled = bench.prefill(length)
-        taken = bench.took(partial(bench.chosen, filled), 1)
-        bench.seconds[f"selection {length}"] = taken
-        yield Figure(f"selection of 18 cells, one method after the other, s ({length} tokens)", taken)
+        yield from _selection(bench, filled)
         some = bench.chosen(filled)
         for said, own in (("FullKV", some[:1]), ("19 rows", some)):
-            opened = Rows([Session(filled, one) for one in own], 64)
-            taken = bench.took(partial(_step, opened, opened.step), 8)
-            bench.seconds[f"{said} {length}"] = taken
-            yield Figure(f"a step of {said}, ms ({length} tokens)", 1e3 * taken)
-            if bench.dry:
-                continue
-            begun = bench.now()
-            replay = cuda_graph(opened.step, bench.device)
-            yield Figure(f"recording it, s ({said}, {length} tokens)", bench.now() - begun)
-            again = bench.took(partial(_step, opened, replay), 20)
-            bench.seconds[f"{said} {length}"] = min(taken, again)
-            yield Figure(f"a recorded step of {said}, ms ({length} tokens)", 1e3 * again)
+            yield from _step(bench, said, filled, own)
         yield bench.cost(f"peak memory so far, GB ({length} tokens)", bench.peak(), 28.0)
 
 
-def _step(opened: Rows, work: Callable[[], object]) -> None:
+def _selection(bench: Bench, filled: Prefill) -> Iterator[Figure]:
+    """All cells of Table 3, side by side."""
+    length, work = filled.length, partial(bench.chosen, filled)
+    taken = bench.seconds[f"selection {length}"] = bench.took(work, 2)
+    yield Figure(f"selection of 18 cells, s ({length} tokens)", taken)
+    share = taken / bench.seconds[f"prefill {length}"]
+    yield bench.cost(f"selection of 18 cells / prefill ({length} tokens)", share, 0.3)
+    yield bench.counted(f"launches of a selection of 18 cells ({length} tokens)", len(bench.launched(work)), 12_000)
+    yield bench.cost(f"waits of a selection of 18 cells ({length} tokens)", bench.waits(work), 100)
+
+
+def _step(bench: Bench, said: str, filled: Prefill, some: list[Selection]) -> Iterator[Figure]:
+    """A decode step of some rows, as it is and replayed."""
+    told, opened = f"({said}, {filled.length} tokens)", Rows([Session(filled, one) for one in some], 64)
+    plain = bench.took(partial(_again, opened, opened.step), 8)
+    yield Figure(f"a decode step, ms {told}", 1e3 * plain)
+    yield bench.counted(f"its launches {told}", len(bench.launched(partial(_again, opened, opened.step))), 1_400)
+    yield bench.cost(f"its waits {told}", bench.waits(opened.step), 0)
+    best = plain
+    if not bench.dry:
+        begun = bench.now()
+        replay = cuda_graph(opened.step, bench.device)
+        yield Figure(f"recording it, s {told}", bench.now() - begun)
+        replayed = bench.took(partial(_again, opened, replay), 20)
+        yield Figure(f"a recorded step, ms {told}", 1e3 * replayed)
+        best = min(plain, replayed)
+    bench.seconds[f"{said} {filled.length}"] = best
+    least = (bench.step_bytes() + sum(one.bytes(filled) for one in some)) / bench.rate
+    share = f"the quicker one / a copy's time for what it reads {told}"
+    yield bench.cost(share, best / least, 2.0) if len(some) > 1 else Figure(share, best / least)
+
+
+def _again(opened: Rows, work: Callable[[], object]) -> None:
     work()
     opened.column.fill_(0)  # for ever the first token after the prompt
 

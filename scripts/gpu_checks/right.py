@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from baselines.ada import AdaSnapKV
 from baselines.full import FullKV
+from baselines.snapkv import SnapKV
 from echokv import Needs, Selection, Session, Stretch, advance, decode_rows, prefill
+from echokv.blocks import Cache, caches
 from echokv.causal import causal_attention, normalized_attention
 from echokv.columns import column_sums
 from echokv.graphs import cuda_graph
 from echokv.scores import products
 
-from .bench import TINY, Bench, presses, random_model
+from .bench import NARROW, TINY, Bench, presses, random_model
 from .figures import Figure, at_least, at_most, yes
 
 
 def kernels(bench: Bench) -> Iterator[Figure]:
     """Everything that runs another way on a GPU, against float64."""
-    length = 300 if bench.dry else 2_048
-    for dtype in (torch.float32,) if bench.dry else (torch.float16, torch.bfloat16, torch.float32):
+    length = bench.short
+    for dtype in bench.dtypes:
         query, key, value = (
             torch.randn(1, heads, length, 128, generator=torch.Generator().manual_seed(heads), dtype=torch.float64)
             .to(dtype).to(bench.device)
@@ -43,6 +46,61 @@ def kernels(bench: Bench) -> Iterator[Figure]:
         yield at_most(f"column sums of the prefill's log-sum-exp, {name}: error", _error(found, sums), 1e-4)
         found = products(query[0, :2, :4], key[0], 128**-0.5, torch.float32)
         yield at_most(f"products, {name}: error", _error(found, wide[0][0, :2, :4] @ wide[1][0].mT * 128**-0.5), 1e-5)
+
+
+def attention(bench: Bench) -> Iterator[Figure]:
+    """A decode step's attention, of rows whose heads keep unequally many tokens, against float64."""
+    for dtype in bench.dtypes:
+        model = random_model(NARROW, bench.device, dtype)
+        filled = prefill(model, torch.arange(bench.short) % 61 + 1, Needs(window=32))
+        by_query = [press(granularity="query_head") for press in (SnapKV, AdaSnapKV)]
+        some = [FullKV(), SnapKV(granularity="kv_head"), AdaSnapKV(granularity="kv_head", alpha=0.0), *by_query]
+        sessions = [Session(filled, press.select(filled, 64 + row)) for row, press in enumerate(some)]
+        sessions, made = caches(sessions, 4)
+        names = "+".join(dict.fromkeys(type(cache).__name__ for cache in made))
+        bar = 1e-5 if dtype == torch.float32 else 1e-2
+        yield at_most(f"decode attention, {names}, {str(dtype)[6:]}: error", _decoded(bench, sessions, made), bar)
+
+
+def _decoded(bench: Bench, sessions: Sequence[Session], made: Sequence[Cache]) -> float:
+    """The largest error of three tokens' attention in each layer."""
+    filled, draw = sessions[0].prefill, torch.Generator().manual_seed(0)
+    rows, dim, worst = len(sessions), filled.keys[0].shape[-1], 0.0
+    fed: list[list[Tensor]] = [[] for _ in range(2 * filled.layers)]  # keys of each layer, and values
+    for column in range(3):
+        at = torch.full((rows,), column, device=bench.device)
+        mask = torch.full((rows, 1, 4), -torch.inf, device=bench.device)
+        mask[..., : column + 1] = 0
+        for layer in range(filled.layers):
+            query, key, value = (
+                torch.randn(rows, heads, dim, generator=draw).to(bench.device, filled.keys[0].dtype)
+                for heads in (filled.heads, filled.groups, filled.groups)
+            )
+            fed[2 * layer].append(key)
+            fed[2 * layer + 1].append(value)
+            first, found = 0, []
+            for cache in made:
+                own = slice(first, first + cache.count)
+                first = own.stop
+                given = query[own], key[own], value[own], filled.scaling, at[own], mask[own]
+                found.append(cache.attend(layer, *given))
+            tails = torch.stack(fed[2 * layer], dim=2), torch.stack(fed[2 * layer + 1], dim=2)
+            exact = [_exact(one, layer, query[row], *(part[row] for part in tails)) for row, one in enumerate(sessions)]
+            worst = max(worst, _error(torch.cat(found), torch.stack(exact)))
+    return worst
+
+
+def _exact(session: Session, layer: int, query: Tensor, tail_keys: Tensor, tail_values: Tensor) -> Tensor:
+    """Attention of one row's queries [H, D], head by head in float64."""
+    filled, heads = session.prefill, session.selection.heads
+    out = []
+    for head, own in enumerate(query.double()):
+        group = head * filled.groups // filled.heads
+        places = session.selection.positions()[layer][head * heads // filled.heads].to(query.device)
+        keys = torch.cat([filled.keys[layer][group, places], tail_keys[group]]).double()
+        values = torch.cat([filled.values[layer][group, places], tail_values[group]]).double()
+        out.append(torch.softmax(keys @ own * filled.scaling, dim=0) @ values)
+    return torch.stack(out)
 
 
 def kept(bench: Bench) -> Iterator[Figure]:
