@@ -11,6 +11,7 @@ from echokv.checkpoints import Checkpoint, read_json
 from echokv.codecs import Codec
 from echokv.shapes import Shape
 from eval.console.errors import UserError
+from eval.inputs import hub
 from eval.planning.codings import Coding
 from eval.planning.policies import Policy
 from eval.planning.settings import Model, Settings
@@ -96,9 +97,7 @@ def _config(model: Model) -> Path:
         return folder() / "config.json"
     place = Path(model.name).expanduser()
     if not place.exists():
-        from huggingface_hub import hf_hub_download
-
-        return Path(hf_hub_download(model.name, "config.json", revision=commit))
+        return hub.file(model.name, "config.json", revision=commit)
     found: Any = Checkpoint.at(place).config
     if found is None:
         raise UserError(f"budget_bytes: {place} has no config.json to know its cache by: give budget= in tokens")

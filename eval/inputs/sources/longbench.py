@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ from pydantic import Field
 
 from eval.console.errors import UserError
 from eval.console.fields import Section
-from eval.inputs import data
+from eval.inputs import data, hub
 from eval.inputs.data import Loaded
 
 
@@ -59,12 +58,9 @@ def archive(repository: str, revision: str, cache: str | Path | None = None, end
     Raises:
         UserError: the hub cannot be reached or lacks the revision and the cache has no copy.
     """
-    from huggingface_hub import hf_hub_download  # which sets the level of its log
-
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries; what fails in the end is told
     try:
-        path = hf_hub_download(
-            repository, "data.zip", repo_type="dataset", revision=revision, cache_dir=cache, endpoint=endpoint
+        return hub.file(
+            repository, "data.zip", endpoint=endpoint, repo_type="dataset", revision=revision, cache_dir=cache
         )
     except Exception as error:  # the hub's own errors, or those of a transport that differs by its edition
         reason = str(error).split("\n")[0].split(". ")[0]
@@ -72,4 +68,3 @@ def archive(repository: str, revision: str, cache: str | Path | None = None, end
             f"cannot get data.zip of {repository} at {revision} ({type(error).__name__}: {reason}); "
             "check network, revision and HF_ENDPOINT, or use a local copy: data=jsonl data.path=FOLDER_OR_ZIP"
         ) from error
-    return Path(path)
