@@ -26,10 +26,8 @@ def file(repository: str, name: str, *, endpoint: str | None = None, **options: 
         ConnectionError: the host has no address and the cache has no copy. Otherwise what the client raises, whose
             errors differ by its edition.
     """
-    from huggingface_hub import (  # some tenths of a second, which local files need not wait for
-        constants,
-        hf_hub_download,
-    )
+    # Some tenths of a second, which local files need not wait for.
+    from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries; what fails in the end is told
