@@ -8,19 +8,20 @@ where it lies; one that stores codes reads them back a layer at a time.
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from echokv import scores
 from echokv.buckets import Units, longer, padding, spread
-from echokv.scores import products
+from echokv.scores import accumulator, products
 from echokv.session import Session
 
 
 class Cache(Protocol):
     """What `Rows` asks of the caches of some neighbouring rows.
 
-    The tail is the tokens fed since the prompt: `capacity` places, of which a mask says which are in use.
+    The tail is the tokens fed since the prompt: `capacity` places, of which a cache's mask says which are in use.
     """
 
     count: int
@@ -33,7 +34,6 @@ class Cache(Protocol):
         value: Float[Tensor, "rows G D"],
         scaling: float,
         column: Int[Tensor, " rows"],
-        mask: Float[Tensor, "rows 1 capacity"],
     ) -> Float[Tensor, "rows H D"]:
         """Write one new token per row at its column of the tail, and attend to all that the row has."""
         ...
@@ -62,20 +62,14 @@ class Block:
             kept = [n for session in sessions for n in session.selection.kept[number]]
             layer = Units(kept, self.heads, like, capacity)
             for row, session in enumerate(sessions):
-                self._fill(layer, number, row, session)
+                layer.fill(row, *session.kept(number))
+                if session.fed:
+                    fed = session.tail_keys[number], session.tail_values[number]
+                    layer.fill_tail(row, *(spread(part, self.heads) for part in fed))
             self.layers.append(layer)
 
-    def _fill(self, layer: Units, number: int, row: int, session: Session) -> None:
-        keys, values = session.kept(number)
-        for bucket, at, some in layer.runs(row):
-            bucket.fill(at, keys[some], values[some])
-            if session.fed:
-                fed = (session.tail_keys[number], session.tail_values[number])
-                tail_keys, tail_values = (spread(part, self.heads)[some] for part in fed)
-                bucket.fill_tail(at, tail_keys, tail_values)
-
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Tensor, mask: Tensor
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Tensor
     ) -> Float[Tensor, "rows H D"]:
         dim = query.shape[-1]
         by_unit = query.reshape(self.count * self.heads, -1, dim)
@@ -84,13 +78,8 @@ class Block:
 
     def tail(self, row: int, used: int) -> tuple[list[Tensor], list[Tensor]]:
         every = self.heads // self.groups
-        keys, values = [], []
-        for layer in self.layers:
-            own = [layer.places[unit] for unit in range(row * self.heads, (row + 1) * self.heads, every)]
-            ends = [slice(bucket.longest, bucket.longest + used) for bucket, _ in own]
-            keys.append(torch.stack([bucket.keys[at, end] for (bucket, at), end in zip(own, ends, strict=True)]))
-            values.append(torch.stack([bucket.values[at, end] for (bucket, at), end in zip(own, ends, strict=True)]))
-        return keys, values
+        keys, values = zip(*(layer.tail(row, used, every) for layer in self.layers), strict=True)
+        return list(keys), list(values)
 
     def grow(self, room: int) -> None:
         for layer in self.layers:
@@ -117,20 +106,24 @@ class Alone:
         shape = (1, prefill.groups, capacity, prefill.keys[0].shape[-1])
         self.tail_keys = [part.new_zeros(shape) for part in prefill.keys]
         self.tail_values = [part.new_zeros(shape) for part in prefill.values]
+        kind = accumulator(prefill.keys[0].dtype)
+        self.masks = [part.new_full((1, capacity), -torch.inf, dtype=kind) for part in prefill.keys]
         for layer in range(prefill.layers if session.fed else 0):
             self.tail_keys[layer][0, :, : len(session.fed)] = session.tail_keys[layer]
             self.tail_values[layer][0, :, : len(session.fed)] = session.tail_values[layer]
+            self.masks[layer][:, : len(session.fed)] = 0
 
     def prompt(self, layer: int) -> tuple[Float[Tensor, "heads n D"], Float[Tensor, "heads n D"]]:
         """Keys and values of the prompt: read back from codes, this layer's alone."""
         return self.session.kept(layer)
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Tensor, mask: Tensor
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Tensor
     ) -> Float[Tensor, "1 H D"]:
-        tail_keys, tail_values = self.tail_keys[layer], self.tail_values[layer]
+        tail_keys, tail_values, mask = self.tail_keys[layer], self.tail_values[layer], self.masks[layer]
         tail_keys.index_copy_(2, column, key[:, :, None])
         tail_values.index_copy_(2, column, value[:, :, None])
+        mask.index_fill_(1, column, 0)
         by_head = query.view(self.heads, -1, query.shape[-1])
         keys, values = self.prompt(layer)
         logits = products(by_head, keys, scaling, mask.dtype)
@@ -149,6 +142,7 @@ class Alone:
     def grow(self, room: int) -> None:
         self.tail_keys = [longer(part, room) for part in self.tail_keys]
         self.tail_values = [longer(part, room) for part in self.tail_values]
+        self.masks = [F.pad(part, (0, room), value=-torch.inf) for part in self.masks]
 
     def keep(self, rows: list[int]) -> None:
         assert rows == [0]

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -56,34 +55,101 @@ def padding(kept: list[int], like: Tensor) -> Float[Tensor, "units 1 longest"]:
 class Bucket:
     """Units of a layer that keep about equally many tokens; a unit is a head of a row, with a cache of its own.
 
-    The prompt tokens and the tail of each lie in one buffer, padded to the longest. What padding holds is finite
-    and masked, as is the part of the tail that is not in use.
+    The prompt tokens and the tail of each lie side by side, padded to the longest. What padding holds is finite and
+    masked, as is the part of the tail that is not in use.
+
+    begin: the entry of the layer's buffers where they start. keys, values, mask: views of these.
     """
 
-    def __init__(self, units: list[int], kept: list[int], like: Tensor, capacity: int) -> None:
-        """Make room. kept: prompt tokens of each unit."""
-        self.units, self.longest = units, max(kept)
-        shape = (len(units), self.longest + capacity, like.shape[-1])
-        self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
-        self.mask = like.new_full((len(units), 1, shape[1]), -torch.inf, dtype=accumulator(like.dtype))
-        self.mask[..., : self.longest] = padding(kept, like) if min(kept) < self.longest else 0
+    keys: Float[Tensor, "units width D"]
+    values: Float[Tensor, "units width D"]
+    mask: Float[Tensor, "units 1 width"]
 
-    @property
-    def begins(self) -> Int[Tensor, " units"]:
-        """Where the tail of each unit begins, counted in entries from the buffer's start."""
-        count, width, _ = self.keys.shape
-        return torch.arange(count, device=self.keys.device) * width + self.longest
+    def __init__(self, units: list[int], longest: int, begin: int) -> None:
+        self.units, self.longest, self.begin = units, longest, begin
 
-    def fill(self, first: int, keys: Tensor, values: Tensor) -> None:
-        """Store what neighbouring units keep, [units, n, D], of which what goes beyond the longest is nobody's."""
-        some = slice(first, first + len(keys)), slice(min(keys.shape[1], self.longest))
-        self.keys[some], self.values[some] = keys[:, some[1]], values[:, some[1]]
+    def seen(self, buffer: Float[Tensor, "entries n"], capacity: int) -> Float[Tensor, "units width n"]:
+        """The part of a layer's buffer that is theirs."""
+        count, width = len(self.units), self.longest + capacity
+        return buffer[self.begin : self.begin + count * width].view(count, width, -1)
 
-    def fill_tail(self, first: int, keys: Tensor, values: Tensor) -> None:
-        """Store the tokens fed to neighbouring units, [units, n, D]."""
-        some = slice(first, first + len(keys)), slice(self.longest, self.longest + keys.shape[1])
-        self.keys[some], self.values[some] = keys, values
-        self.mask[:, 0][some] = 0
+    def attend(self, query: Float[Tensor, "units n D"], scaling: float, out: Float[Tensor, "units n D"]) -> None:
+        """One product for all units. The n queries of a unit are those that share its KV head."""
+        logits = products(query, self.keys, scaling, self.mask.dtype).add_(self.mask)
+        weights = torch.softmax(logits, dim=-1, out=logits).to(self.values.dtype)
+        torch.bmm(weights, self.values, out=out)
+
+    def keep(self, staying: list[int], units: list[int]) -> None:
+        """Drop all units but those in some places, which have new numbers; they move together."""
+        if len(staying) < len(self.units):
+            index = sent(torch.tensor(staying, dtype=torch.long), self.keys.device)
+            for part in (self.keys, self.values, self.mask):
+                part[: len(staying)] = part[index]
+        self.units = units
+
+
+class Units:
+    """All units of some rows in one layer, in buckets of like size that lie one behind the other."""
+
+    def __init__(self, kept: list[int], heads: int, like: Float[Tensor, "G L D"], capacity: int) -> None:
+        """Make room. kept: prompt tokens of each unit; head h of row r is unit r * heads + h."""
+        self.heads, self.capacity = heads, capacity
+        waste = (GPU_WASTE if like.is_cuda else WASTE) // (2 * like.shape[-1] * like.element_size())
+        self.buckets, end = [], 0
+        for units in alike(kept, waste):
+            longest = max(kept[unit] for unit in units)
+            self.buckets.append(Bucket(units, longest, end))
+            end += len(units) * (longest + capacity)
+        self.keys, self.values = (like.new_zeros(end, like.shape[-1]) for _ in range(2))
+        self.mask = like.new_full((end, 1), -torch.inf, dtype=accumulator(like.dtype))
+        self._place()
+        for bucket in self.buckets:
+            own = [kept[unit] for unit in bucket.units]
+            bucket.mask[..., : bucket.longest] = padding(own, like) if min(own) < bucket.longest else 0
+
+    def _place(self) -> None:
+        """Note where each unit is, and how queries come to the buckets' order and back, if they must."""
+        for bucket in self.buckets:
+            bucket.keys, bucket.values = (bucket.seen(part, self.capacity) for part in (self.keys, self.values))
+            bucket.mask = bucket.seen(self.mask, self.capacity).mT
+        self.places = {unit: (bucket, at) for bucket in self.buckets for at, unit in enumerate(bucket.units)}
+        order = list(self.places)
+        begins = [bucket.begin + at * bucket.keys.shape[1] + bucket.longest for bucket, at in self.places.values()]
+        device, numbers = self.keys.device, sorted(order)
+        by_number = dict(zip(order, begins, strict=True))
+        self.tails = sent([by_number[unit] for unit in numbers], device)  # where those begin
+        self.rows = sent([unit // self.heads for unit in numbers], device)
+        self.order, self.back = None, None
+        if order != numbers:
+            index = torch.tensor(order)
+            self.order, self.back = sent(index, device), sent(index.argsort(), device)
+
+    def fill(self, row: int, keys: Float[Tensor, "heads n D"], values: Float[Tensor, "heads n D"]) -> None:
+        """Store what the heads of a row keep; what goes beyond the longest of a bucket is nobody's."""
+        for bucket, at, own in self._runs(row):
+            some = slice(at, at + own.stop - own.start), slice(min(keys.shape[1], bucket.longest))
+            bucket.keys[some], bucket.values[some] = keys[own, some[1]], values[own, some[1]]
+
+    def fill_tail(self, row: int, keys: Float[Tensor, "heads n D"], values: Float[Tensor, "heads n D"]) -> None:
+        """Store the tokens fed to a row."""
+        for bucket, at, own in self._runs(row):
+            some = slice(at, at + own.stop - own.start), slice(bucket.longest, bucket.longest + keys.shape[1])
+            bucket.keys[some], bucket.values[some] = keys[own], values[own]
+            bucket.mask[:, 0][some] = 0
+
+    def _runs(self, row: int) -> Iterator[tuple[Bucket, int, slice]]:
+        """The heads of a row that lie side by side, with the bucket and the place of the first."""
+        first = row * self.heads
+        for bucket, some in groupby(range(self.heads), key=lambda head: self.places[first + head][0]):
+            own = list(some)
+            yield bucket, self.places[first + own[0]][1], slice(own[0], own[-1] + 1)
+
+    def tail(self, row: int, used: int, every: int) -> tuple[Float[Tensor, "G used D"], Float[Tensor, "G used D"]]:
+        """Keys and values of the tokens fed to a row, of one head in so many."""
+        own = [self.places[unit] for unit in range(row * self.heads, (row + 1) * self.heads, every)]
+        ends = [slice(bucket.longest, bucket.longest + used) for bucket, _ in own]
+        keys = torch.stack([bucket.keys[at, end] for (bucket, at), end in zip(own, ends, strict=True)])
+        return keys, torch.stack([bucket.values[at, end] for (bucket, at), end in zip(own, ends, strict=True)])
 
     def attend(
         self,
@@ -91,81 +157,39 @@ class Bucket:
         key: Float[Tensor, "units D"],
         value: Float[Tensor, "units D"],
         scaling: float,
-        places: Int[Tensor, " units"],
-        out: Float[Tensor, "units n D"],
-    ) -> None:
-        """One product for all units, after their new tokens have been put in their places.
-
-        The n queries of a unit are those that share its KV head.
-        """
-        dim = key.shape[-1]
-        self.keys.view(-1, dim).index_copy_(0, places, key)
-        self.values.view(-1, dim).index_copy_(0, places, value)
-        self.mask.view(-1).index_fill_(0, places, 0)
-        logits = products(query, self.keys, scaling, self.mask.dtype).add_(self.mask)
-        weights = torch.softmax(logits, dim=-1, out=logits).to(self.values.dtype)
-        torch.bmm(weights, self.values, out=out)
-
-    def grow(self, room: int) -> None:
-        self.keys = longer(self.keys, room)  # one after the other: both at once would take more memory
-        self.values = longer(self.values, room)
-        self.mask = F.pad(self.mask, (0, room), value=-torch.inf)
-
-    def keep(self, staying: Sequence[int], units: list[int]) -> None:
-        """Drop all units but those in some places, which have new numbers."""
-        if len(staying) < len(self.units):
-            index = sent(torch.tensor(staying, dtype=torch.long), self.keys.device)
-            self.keys, self.values, self.mask = self.keys[index], self.values[index], self.mask[index]
-        self.units = units
-
-
-class Units:
-    """All units of some rows in one layer, in buckets of like size."""
-
-    def __init__(self, kept: list[int], heads: int, like: Tensor, capacity: int) -> None:
-        """kept: prompt tokens of each unit, row by row and head by head: head h of row r is number r * heads + h."""
-        self.heads = heads
-        waste = (GPU_WASTE if like.is_cuda else WASTE) // (2 * like.shape[-1] * like.element_size())
-        together = alike(kept, waste)
-        self.buckets = [Bucket(units, [kept[unit] for unit in units], like, capacity) for units in together]
-        self._place()
-
-    def _place(self) -> None:
-        """Note where each unit is, and how queries come to the buckets' order and back, if they must."""
-        order = [unit for bucket in self.buckets for unit in bucket.units]
-        device = self.buckets[0].keys.device
-        self.places = {unit: (bucket, at) for bucket in self.buckets for at, unit in enumerate(bucket.units)}
-        self.rows = sent([unit // self.heads for unit in order], device)
-        self.begins = torch.cat([bucket.begins for bucket in self.buckets])
-        self.order, self.back = None, None
-        if order != sorted(order):
-            index = torch.tensor(order)
-            self.order, self.back = sent(index, device), sent(index.argsort(), device)
-
-    def runs(self, row: int) -> Iterator[tuple[Bucket, int, slice]]:
-        """The heads of a row that lie side by side, with the bucket and the place of the first."""
-        first = row * self.heads
-        for bucket, some in groupby(range(self.heads), key=lambda head: self.places[first + head][0]):
-            own = list(some)
-            yield bucket, self.places[first + own[0]][1], slice(own[0], own[-1] + 1)
-
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Int[Tensor, " rows"]
+        column: Int[Tensor, " rows"],
     ) -> Float[Tensor, "units n D"]:
-        places = self.begins + column[self.rows]
+        """Put one new token of each unit at its row's column of the tail, and attend to all that the unit has."""
+        places = self.tails + column[self.rows]
+        self.keys.index_copy_(0, places, key)
+        self.values.index_copy_(0, places, value)
+        self.mask.index_fill_(0, places, 0)
         if self.order is not None:
-            query, key, value = query[self.order], key[self.order], value[self.order]
+            query = query[self.order]
         found, first = torch.empty_like(query), 0
         for bucket in self.buckets:
             own = slice(first, first + len(bucket.units))
             first = own.stop
-            bucket.attend(query[own], key[own], value[own], scaling, places[own], found[own])
+            bucket.attend(query[own], scaling, found[own])
         return found if self.back is None else found[self.back]
 
     def grow(self, room: int) -> None:
+        """Lengthen the tails."""
+        self.capacity, end = self.capacity + room, 0
         for bucket in self.buckets:
-            bucket.grow(room)
+            bucket.begin = end
+            end += len(bucket.units) * (bucket.longest + self.capacity)
+        # One after the other: all at once would take more memory.
+        self.keys = self._moved(self.keys.new_zeros(end, self.keys.shape[-1]), [one.keys for one in self.buckets])
+        self.values = self._moved(self.values.new_zeros(self.keys.shape), [one.values for one in self.buckets])
+        self.mask = self._moved(self.mask.new_full((end, 1), -torch.inf), [one.mask.mT for one in self.buckets])
         self._place()
+
+    def _moved(self, made: Float[Tensor, "entries n"], parts: Sequence[Float[Tensor, "units before n"]]) -> Tensor:
+        """A new buffer with what the old ones of all buckets hold."""
+        for bucket, part in zip(self.buckets, parts, strict=True):
+            bucket.seen(made, self.capacity)[:, : part.shape[1]] = part
+        return made
 
     def keep(self, staying: dict[int, int]) -> None:
         """Drop all rows but these, which have new numbers."""

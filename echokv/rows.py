@@ -11,7 +11,6 @@ from echokv.blocks import caches
 from echokv.buckets import longer
 from echokv.devices import sent
 from echokv.generation import BARE, Generation, Ruled
-from echokv.scores import accumulator
 from echokv.session import Session
 from echokv.sliding import Rings
 
@@ -60,9 +59,6 @@ class Rows:
 
         Runs on the device alone: nothing here depends on a value that the host would have to wait for.
         """
-        hidden = torch.arange(self.capacity, device=self.column.device) > self.column[:, None]
-        zeros = torch.zeros(hidden.shape, dtype=accumulator(self.model.dtype), device=hidden.device)
-        self.mask = zeros.masked_fill(hidden, -torch.inf)[:, None]
         logits = forward(self.model, self.tokens, self.positions, self)
         best = logits.argmax(dim=-1)
         for ruled in self.ruled:
@@ -81,23 +77,23 @@ class Rows:
         return self._repeat() if self._repeat else self.step()
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        column, mask = self.column.to(query.device), self.mask.to(query.device)
+        column = self.column.to(query.device)
         if self.queries:
             self.queries[layer].index_copy_(2, self.number.to(query.device), query)
         query, key, value = query[:, :, 0], key[:, :, 0], value[:, :, 0]
         if len(self.caches) == 1:
-            return self.caches[0].attend(layer, query, key, value, scaling, column, mask)[:, None]
+            return self.caches[0].attend(layer, query, key, value, scaling, column)[:, None]
         first, parts = 0, []
         for cache in self.caches:
             own = slice(first, first + cache.count)
             first += cache.count
-            parts.append(cache.attend(layer, query[own], key[own], value[own], scaling, column[own], mask[own]))
+            parts.append(cache.attend(layer, query[own], key[own], value[own], scaling, column[own]))
         return torch.cat(parts)[:, None]
 
     def slide(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, _window: int) -> Tensor:
         positions = self.positions[:, 0].to(query.device)
         query, key, value = query[:, :, 0], key[:, :, 0], value[:, :, 0]
-        return self.rings.attend(layer, query, key, value, scaling, positions, self.mask.dtype)[:, None]
+        return self.rings.attend(layer, query, key, value, scaling, positions)[:, None]
 
     def follow(self) -> None:
         """After a step whose tokens the sessions have noted: what they want to be fed next."""

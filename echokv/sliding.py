@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from echokv.buckets import longer
-from echokv.scores import products
+from echokv.scores import accumulator, products
 
 
 class Ring(NamedTuple):
@@ -99,7 +99,6 @@ class Rings:
         value: Float[Tensor, "rows G D"],
         scaling: float,
         positions: Int[Tensor, " rows"],
-        dtype: torch.dtype,
     ) -> Float[Tensor, "rows H D"]:
         """Store one new token per row in the place of its position, and attend to its window."""
         keys, values = self.keys[layer], self.values[layer]
@@ -110,8 +109,8 @@ class Rings:
         # Behind a row's position nothing has been stored yet; once its ring is full nothing is hidden.
         hidden = torch.arange(size, device=keys.device) > positions[:, None]
         by_head = query.reshape(rows * groups, -1, dim)
-        logits = products(by_head, keys.view(-1, size, dim), scaling, dtype).view(rows, groups, -1, size)
-        logits = logits.masked_fill(hidden[:, None, None], -torch.inf)
+        logits = products(by_head, keys.view(-1, size, dim), scaling, accumulator(keys.dtype))
+        logits = logits.view(rows, groups, -1, size).masked_fill(hidden[:, None, None], -torch.inf)
         weights = torch.softmax(logits, dim=-1).to(values.dtype).view(rows * groups, -1, size)
         return torch.bmm(weights, values.view(-1, size, dim)).view(rows, -1, dim)
 

@@ -45,7 +45,7 @@ class Ragged:
             self.layers += opened(units[first : first + len(tails[0])], self.heads, *tails)
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Tensor, mask: Tensor
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, column: Tensor
     ) -> Float[Tensor, "rows H D"]:
         return self.layers[layer].attend(query, key, value, scaling, column)
 

@@ -69,8 +69,6 @@ def _decoded(bench: Bench, sessions: Sequence[Session], made: Sequence[Cache]) -
     fed: list[list[Tensor]] = [[] for _ in range(2 * filled.layers)]  # keys of each layer, and values
     for column in range(3):
         at = torch.full((rows,), column, device=bench.device)
-        mask = torch.full((rows, 1, 4), -torch.inf, device=bench.device)
-        mask[..., : column + 1] = 0
         for layer in range(filled.layers):
             query, key, value = (
                 torch.randn(rows, heads, dim, generator=draw).to(bench.device, filled.keys[0].dtype)
@@ -82,8 +80,7 @@ def _decoded(bench: Bench, sessions: Sequence[Session], made: Sequence[Cache]) -
             for cache in made:
                 own = slice(first, first + cache.count)
                 first = own.stop
-                given = query[own], key[own], value[own], filled.scaling, at[own], mask[own]
-                found.append(cache.attend(layer, *given))
+                found.append(cache.attend(layer, query[own], key[own], value[own], filled.scaling, at[own]))
             tails = torch.stack(fed[2 * layer], dim=2), torch.stack(fed[2 * layer + 1], dim=2)
             exact = [_exact(one, layer, query[row], *(part[row] for part in tails)) for row, one in enumerate(sessions)]
             worst = max(worst, _error(torch.cat(found), torch.stack(exact)))
