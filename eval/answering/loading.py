@@ -15,8 +15,11 @@ from eval.planning.plan import Cell
 from eval.planning.settings import Model
 
 
-def loaded(model: Model) -> tuple[Any, Any]:
-    """The model and its tokenizer. Raises UsageError as `echokv.load_model` does."""
+def loaded(model: Model, held: bool = True) -> tuple[Any, Any]:
+    """The model and its tokenizer. Raises UsageError as `echokv.load_model` does.
+
+    held: spend memory on speed (`linear.hold`); without it the model is as a user of the library has it.
+    """
     disable_progress_bar()  # ours is the only one
     found, tokenizer = load_model(
         model.name,
@@ -26,7 +29,8 @@ def loaded(model: Model) -> tuple[Any, Any]:
         revision=model.revision,
         device_map=model.device_map,
     )
-    hold(found)
+    if held:
+        hold(found)
     return found, tokenizer
 
 

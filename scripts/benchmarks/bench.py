@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,6 +77,10 @@ class Bench:
                 press.check(budget)
         record = step_recorder(config.decode_graph, model, print)
         return cls(model, tokenizer, presses, settings, options, record)
+
+    def bare(self) -> Bench:
+        """The same with the model as a user of the library has it."""
+        return replace(self, model=load(self.settings, self.options.random, held=False)[0], _answered={}, _filled={})
 
     @property
     def length(self) -> int:
@@ -160,11 +164,14 @@ def composed(options: Any, *overrides: str) -> Settings:
     return settings_of([*overrides, f"model={options.model}", "preset=equal_bytes", *options.set])
 
 
-def load(settings: Model, random: bool, dtype: str | None = None) -> tuple[Any, Any]:
-    """The model and its tokenizer; a random model has the named one's shape and may lack a tokenizer."""
+def load(settings: Model, random: bool, dtype: str | None = None, held: bool = True) -> tuple[Any, Any]:
+    """The model and its tokenizer; a random model has the named one's shape and may lack a tokenizer.
+
+    held: as the runner has it, with its weights in a second order; a random one never.
+    """
     kind = dtype or settings.dtype
     if not random:
-        return loaded(settings.model_copy(update={"dtype": kind}))
+        return loaded(settings.model_copy(update={"dtype": kind}), held)
     folder = str(embedded.folder()) if settings.name == embedded.NAME else settings.name
     try:
         config = AutoConfig.from_pretrained(folder)
