@@ -37,6 +37,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from echokv import UsageError
 from eval.answering.provenance import code_version, processor, without_paths
+from eval.console.errors import Parser
 from eval.console.mistakes import explain
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +63,7 @@ ASKED_FOR = ("rivals", "shares")  # parts that are measured only where they are 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
     cache = (
         os.environ.get("ECHOKV_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echokv"
@@ -155,9 +156,8 @@ def write(folder: Path, head: dict[str, Any], found: list[Row], points: list[Poi
 
 def main() -> int:
     """Run the command line; a user's mistake is one line and status 1."""
-    options = arguments()
     try:
-        return measure(options)
+        return measure(arguments())
     except Exception as error:
         message = str(error) if isinstance(error, UsageError) else explain(error)
         if message is None:

@@ -248,6 +248,24 @@ def test_a_command_that_fails_is_no_time() -> None:
         call("-c", "import sys; sys.exit('no such')")
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--length", "0"], "--length is 0; it must be at least 1"),
+        (["--lenght", "5"], "unknown option --lenght; did you mean --length"),
+        (["--parts", "gird"], "unknown --parts 'gird'; did you mean grid?"),
+    ],
+    ids=["value", "option", "part"],
+)
+def test_a_wrong_command_line_is_one_line(given: list[str], told: str) -> None:
+    command = [sys.executable, "scripts/bench.py", *given]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"error: {told}")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_prompt_beyond_the_model(tiny_folder: Path) -> None:
     options = {
         "model": "smollm2",
