@@ -21,7 +21,7 @@ from echokv.session import Session
 class Cache(Protocol):
     """What `Rows` asks of the caches of some neighbouring rows.
 
-    The tail is the tokens fed since the prompt: `capacity` places, of which a cache's mask says which are in use.
+    The tail is the tokens fed since the prompt: `capacity` places, of which a cache knows which are in use.
     """
 
     count: int

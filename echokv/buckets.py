@@ -65,8 +65,8 @@ class Bucket:
     values: Float[Tensor, "units width D"]
     mask: Float[Tensor, "units 1 width"]
 
-    def __init__(self, units: list[int], longest: int, begin: int) -> None:
-        self.units, self.longest, self.begin = units, longest, begin
+    def __init__(self, units: list[int], longest: int) -> None:
+        self.units, self.longest, self.begin = units, longest, 0
 
     def seen(self, buffer: Float[Tensor, "entries n"], capacity: int) -> Float[Tensor, "units width n"]:
         """The part of a layer's buffer that is theirs."""
@@ -95,11 +95,8 @@ class Units:
         """Make room. kept: prompt tokens of each unit; head h of row r is unit r * heads + h."""
         self.heads, self.capacity = heads, capacity
         waste = (GPU_WASTE if like.is_cuda else WASTE) // (2 * like.shape[-1] * like.element_size())
-        self.buckets, end = [], 0
-        for units in alike(kept, waste):
-            longest = max(kept[unit] for unit in units)
-            self.buckets.append(Bucket(units, longest, end))
-            end += len(units) * (longest + capacity)
+        self.buckets = [Bucket(units, max(kept[unit] for unit in units)) for units in alike(kept, waste)]
+        end = self._lay()
         self.keys, self.values = (like.new_zeros(end, like.shape[-1]) for _ in range(2))
         self.mask = like.new_full((end, 1), -torch.inf, dtype=accumulator(like.dtype))
         self._place()
@@ -107,22 +104,31 @@ class Units:
             own = [kept[unit] for unit in bucket.units]
             bucket.mask[..., : bucket.longest] = padding(own, like) if min(own) < bucket.longest else 0
 
+    def _lay(self) -> int:
+        """Lay the buckets one behind the other: how many entries they take."""
+        end = 0
+        for bucket in self.buckets:
+            bucket.begin = end
+            end += len(bucket.units) * (bucket.longest + self.capacity)
+        return end
+
     def _place(self) -> None:
         """Note where each unit is, and how queries come to the buckets' order and back, if they must."""
         for bucket in self.buckets:
             bucket.keys, bucket.values = (bucket.seen(part, self.capacity) for part in (self.keys, self.values))
             bucket.mask = bucket.seen(self.mask, self.capacity).mT
         self.places = {unit: (bucket, at) for bucket in self.buckets for at, unit in enumerate(bucket.units)}
-        order = list(self.places)
-        begins = [bucket.begin + at * bucket.keys.shape[1] + bucket.longest for bucket, at in self.places.values()]
-        device, numbers = self.keys.device, sorted(order)
-        by_number = dict(zip(order, begins, strict=True))
-        self.tails = sent([by_number[unit] for unit in numbers], device)  # where those begin
+        device, order, numbers = self.keys.device, list(self.places), sorted(self.places)
+        self.tails = sent([self._tail(*self.places[unit]) for unit in numbers], device)
         self.rows = sent([unit // self.heads for unit in numbers], device)
         self.order, self.back = None, None
         if order != numbers:
             index = torch.tensor(order)
             self.order, self.back = sent(index, device), sent(index.argsort(), device)
+
+    def _tail(self, bucket: Bucket, at: int) -> int:
+        """The entry where the tail of a bucket's unit begins."""
+        return bucket.begin + at * (bucket.longest + self.capacity) + bucket.longest
 
     def fill(self, row: int, keys: Float[Tensor, "heads n D"], values: Float[Tensor, "heads n D"]) -> None:
         """Store what the heads of a row keep; what goes beyond the longest of a bucket is nobody's."""
@@ -175,10 +181,8 @@ class Units:
 
     def grow(self, room: int) -> None:
         """Lengthen the tails."""
-        self.capacity, end = self.capacity + room, 0
-        for bucket in self.buckets:
-            bucket.begin = end
-            end += len(bucket.units) * (bucket.longest + self.capacity)
+        self.capacity += room
+        end = self._lay()
         # One after the other: all at once would take more memory.
         self.keys = self._moved(self.keys.new_zeros(end, self.keys.shape[-1]), [one.keys for one in self.buckets])
         self.values = self._moved(self.values.new_zeros(self.keys.shape), [one.values for one in self.buckets])

@@ -83,7 +83,7 @@ def quick(model: Any, rows: int) -> Iterator[None]:
     ours = rows > FEW or not torch_is_quick()
     layers = _layers(model) if ours else []
     for layer in layers:
-        vars(layer)["forward"] = partial(linear, weight=layer.weight, bias=layer.bias)
+        _take(layer)
     try:
         yield
     finally:
@@ -103,8 +103,7 @@ def hold(model: Any) -> None:
     if sum(layer.weight.nbytes for layer in layers) > HELD:
         return
     for layer in layers:
-        own = ordered(layer.weight.detach())
-        vars(layer)["forward"] = partial(linear, weight=layer.weight, bias=layer.bias, ordered=own)
+        _take(layer, ordered(layer.weight.detach()))
     for module in model.modules() if layers and not torch_is_quick() else []:
         if dict(module.named_children()).keys() >= MLP and "forward" not in vars(module):
             vars(module)["forward"] = partial(in_pieces, module.forward)
@@ -132,6 +131,11 @@ def _layers(model: Any) -> list[Any]:
     here = model.device.type == "cpu" and model.dtype == torch.float32
     known = torch.backends.mkldnn.enabled and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     return [module for module in model.modules() if _suits(module)] if here and known else []
+
+
+def _take(layer: Any, ordered: Tensor | None = None) -> None:
+    """Have a layer computed here, until its `forward` is deleted."""
+    vars(layer)["forward"] = partial(linear, weight=layer.weight, bias=layer.bias, ordered=ordered)
 
 
 def _suits(module: Any) -> bool:

@@ -35,8 +35,7 @@ class Rows:
         first, device = sessions[0].prefill, sessions[0].prefill.logits.device
         self.model = first.model
         self.room, self.steps = room, 0
-        self.capacity = max(len(session.fed) for session in sessions) + room
-        self.sessions, self.caches = caches(sessions, self.capacity)
+        self.sessions, self.caches = caches(sessions, max(len(session.fed) for session in sessions) + room)
         fed = [len(session.fed) for session in self.sessions]
         ends = [[s.prefill.end + n] for s, n in zip(self.sessions, fed, strict=True)]
         self.tokens = sent([[session.next_token] for session in self.sessions], device)
@@ -121,7 +120,6 @@ class Rows:
             cache.grow(self.room)
         self.rings.grow(self.room)
         self.queries = [longer(part, self.room) for part in self.queries]
-        self.capacity += self.room
         self.room *= 2
         self._changed()
 

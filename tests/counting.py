@@ -95,8 +95,9 @@ def _flash(
 ) -> tuple[Tensor, Tensor]:
     """What torch's flash attention hands out, grouped heads included: attention and each query's log-sum-exp."""
     assert dropout == 0
-    key, value = (part.repeat_interleave(query.shape[1] // key.shape[1], 1).float() for part in (key, value))
-    logits = query.float() @ key.mT * scale
+    kind = scores.accumulator(query.dtype)
+    key, value = (part.repeat_interleave(query.shape[1] // key.shape[1], 1).to(kind) for part in (key, value))
+    logits = query.to(kind) @ key.mT * scale
     if causal:
         logits.masked_fill_(torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
     return (logits.softmax(-1) @ value).to(query.dtype), logits.logsumexp(-1)

@@ -30,6 +30,7 @@ from scripts.benchmarks.bench import Bench, load
 from scripts.benchmarks.grid import stand_in
 from scripts.benchmarks.measured import Row, Unavailable, power_law, shortest
 from scripts.benchmarks.start import call
+from scripts.benchmarks.weights import step_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPE: Any = SimpleNamespace(layers=3, length=1000)  # of a prefill, all that budgets of layers depend on
@@ -169,7 +170,7 @@ def test_work_of_a_7b_model() -> None:
     bench: Any = SimpleNamespace(model=model)
     weights, ends = 7_241_732_096, 32_000 * 4096
     assert sum(weight.numel() for weight in model.parameters()) == weights
-    assert shares.step_bytes(bench) == 2 * (weights - ends)
+    assert step_bytes(model) == 2 * (weights - ends)
     causal = sum(4 * 128 * 32 * 32 * seen for seen in range(1, 8193))  # query-key and weight-value products
     naive = 2 * (weights - 2 * ends) * 8192 + 2 * ends + causal
     assert shares.prefill_flops(bench, 8192) == pytest.approx(naive, rel=1e-4)

@@ -11,6 +11,7 @@ from eval.inputs import subsets
 from .bench import METHODS, Bench
 from .measured import Measured, Row, power_law, shortest
 from .selection import select_seconds
+from .weights import inner, step_bytes
 
 
 def shares(bench: Bench) -> Measured:
@@ -64,7 +65,7 @@ def _steps(bench: Bench, bandwidth: float) -> tuple[float, list[Row]]:
     for some in (chosen[:1], chosen):
         whole = shortest(partial(bench.decode, filled, some, n), 3, 10)
         seconds = whole / (n - 1)  # the first token comes from the prefill
-        read = step_bytes(bench) + sum(selection.bytes(filled) for selection in some)
+        read = step_bytes(bench.model) + sum(selection.bytes(filled) for selection in some)
         name = "FullKV" if len(some) == 1 else f"{len(some)} rows"
         rows.append(Row(f"decode step, {name}, {bench.length} tokens: seconds", seconds))
         share = read / seconds / bandwidth
@@ -78,20 +79,7 @@ def prefill_flops(bench: Bench, length: int) -> float:
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     head = config.vocab_size * config.hidden_size
     attention = 2 * config.num_attention_heads * width * length**2 * config.num_hidden_layers
-    return float(2 * _inner(bench) * length + 2 * head + attention)
-
-
-def step_bytes(bench: Bench) -> float:
-    """Weights that one decode step reads: all but the embedding, of which it takes a row a sequence."""
-    head = bench.model.get_output_embeddings().weight
-    return float(_inner(bench) * head.element_size() + head.nbytes)
-
-
-def _inner(bench: Bench) -> int:
-    """Weights between the embedding and the head."""
-    model = bench.model
-    ends = {id(model.get_input_embeddings().weight), id(model.get_output_embeddings().weight)}
-    return sum(weight.numel() for weight in model.parameters() if id(weight) not in ends)
+    return float(2 * inner(bench.model) * length + 2 * head + attention)
 
 
 def projected_hours(

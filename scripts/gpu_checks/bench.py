@@ -87,11 +87,6 @@ class Bench:
         """A number of launches: none were not seen, which is no good sign."""
         return Figure(said, value, f"at most {bar:,}", None if self.dry else 0 < value <= bar)
 
-    def step_bytes(self) -> int:
-        """Weights that a decode step reads: all but the embedding, of which it takes a row a sequence."""
-        embedding = self.model.get_input_embeddings().weight
-        return sum(weight.nbytes for weight in self.model.parameters() if weight is not embedding)
-
     def launched(self, work: Callable[[], object]) -> list[tuple[float, str]]:
         """What the GPU runs of it, kernels and copies: microseconds and name of each. A dry run has none."""
         if self.dry:

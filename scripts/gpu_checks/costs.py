@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
+from benchmarks.weights import step_bytes
 
 from echokv import Needs, Prefill, Selection, Session
 from echokv.causal import causal_attention, kernel
@@ -93,7 +94,7 @@ def _step(bench: Bench, said: str, filled: Prefill, some: list[Selection]) -> It
         yield Figure(f"a recorded step, ms {told}", 1e3 * replayed)
         best = min(plain, replayed)
     bench.seconds[f"{said} {filled.length}"] = best
-    least = (bench.step_bytes() + sum(one.bytes(filled) for one in some)) / bench.rate
+    least = (step_bytes(bench.model) + sum(one.bytes(filled) for one in some)) / bench.rate
     share = f"the quicker one / a copy's time for what it reads {told}"
     yield bench.cost(share, best / least, 2.0) if len(some) > 1 else Figure(share, best / least)
 

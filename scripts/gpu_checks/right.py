@@ -90,10 +90,10 @@ def _decoded(bench: Bench, sessions: Sequence[Session], made: Sequence[Cache]) -
 def _exact(session: Session, layer: int, query: Tensor, tail_keys: Tensor, tail_values: Tensor) -> Tensor:
     """Attention of one row's queries [H, D], head by head in float64."""
     filled, heads = session.prefill, session.selection.heads
-    out = []
+    out, kept = [], session.selection.positions()[layer]
     for head, own in enumerate(query.double()):
         group = head * filled.groups // filled.heads
-        places = session.selection.positions()[layer][head * heads // filled.heads].to(query.device)
+        places = kept[head * heads // filled.heads].to(query.device)
         keys = torch.cat([filled.keys[layer][group, places], tail_keys[group]]).double()
         values = torch.cat([filled.values[layer][group, places], tail_values[group]]).double()
         out.append(torch.softmax(keys @ own * filled.scaling, dim=0) @ values)
